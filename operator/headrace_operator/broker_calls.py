@@ -25,11 +25,11 @@ from typing import Any
 from urllib.parse import quote
 
 from headrace.core.control.broker_reports import BrokerReport, Epochs, Promises, promises_request_object
-from headrace.core.control.group_errands import Answer, Errand, Verdict
+from headrace.core.control.group_errands import Answer, Errand, ErrandVerdict
 from headrace.core.control.last_resort import PromiseRequests, Questions
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, RemoteError, from_problem
-from headrace.core.groups.requests import Call
+from headrace.core.groups.requests import GroupCall
 from headrace.core.limits import HELD_TOPICS_MAX
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
 from headrace.http2.async_transport import AsyncResponse, AsyncTransport
@@ -172,7 +172,7 @@ class GroupCalls:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
-    async def carry_out(self, errand: Errand, urls: Sequence[str]) -> Verdict:
+    async def carry_out(self, errand: Errand, urls: Sequence[str]) -> ErrandVerdict:
         """Carry out an errand; `urls` are those of the brokers, the most likely to know first."""
         places = asyncio.Semaphore(GROUP_ERRAND_REQUESTS_MAX)
         try:
@@ -180,10 +180,10 @@ class GroupCalls:
             while True:
                 calls = errand.send(await asyncio.gather(*(self._answer(call, urls, places) for call in calls)))
         except StopIteration as end:
-            verdict: Verdict = end.value
+            verdict: ErrandVerdict = end.value
             return verdict
 
-    async def _answer(self, call: Call, urls: Sequence[str], places: asyncio.Semaphore) -> Answer:
+    async def _answer(self, call: GroupCall, urls: Sequence[str], places: asyncio.Semaphore) -> Answer:
         async with places:
             error: HeadraceError = BrokerUnreachableError("no broker is ready")
             for url in urls:
@@ -195,7 +195,7 @@ class GroupCalls:
                     return answered
             return error
 
-    async def _call(self, call: Call, url: str) -> Any:
+    async def _call(self, call: GroupCall, url: str) -> Any:
         """Send one request. Raises what the broker answers."""
         body = b"" if call.body is None else json.dumps(call.body).encode()
         try:

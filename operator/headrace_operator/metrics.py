@@ -19,8 +19,8 @@ from headrace.core.control.actions import (
     ReplaceSet,
     WriteGroupStatus,
 )
-from headrace.core.control.group_errands import Result, Verdict, Wish
-from headrace.core.control.status import Health, Standing, standings
+from headrace.core.control.group_errands import ErrandVerdict, Result, Wish
+from headrace.core.control.status import BrokerStanding, Health, standings
 from headrace.core.groups.identity import GroupState
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace_operator.observer import Picture
@@ -72,7 +72,7 @@ class OperatorGroupMetrics:
     def landed(self, action: GroupAction) -> None:
         self._targets.inc(isinstance(action, WriteGroupStatus) and action.assigns)
 
-    def asked(self, wish: Wish, verdict: Verdict) -> None:
+    def asked(self, wish: Wish, verdict: ErrandVerdict) -> None:
         what = "delete" if wish.reset is None else "reset"
         names = {Result.DONE: "done", Result.NOT_EMPTY: "not_empty", Result.REFUSED: "refused"}
         self._asked.labels(what, names.get(verdict.result, "unanswered")).inc()
@@ -133,7 +133,7 @@ class OperatorMetrics:
         for name, gauge in self._health.items():
             gauge.set(getattr(health, name))
         found = standings(picture.observed)
-        for standing in Standing:
+        for standing in BrokerStanding:
             self._brokers.labels(standing.value).set(found[standing])
 
     def landed(self, action: Action) -> None:

@@ -3,7 +3,7 @@
 from headrace.core.coordinator_events import Refuse
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.entries import OffsetValue
-from headrace.core.groups.events import Answer, CommitReceived, Membership, Request
+from headrace.core.groups.events import CommitReceived, GroupAnswer, Membership, Request
 from headrace.core.groups.identity import GroupState
 from headrace.core.types import Offset
 from tests.support.group_world import GROUP, World, part, shape
@@ -20,7 +20,7 @@ def world_of(*names: str, topics: dict[str, int] | None = None) -> World:
     return world
 
 
-def told(world: World, request: Request) -> Answer | Refuse:
+def told(world: World, request: Request) -> GroupAnswer | Refuse:
     """The one answer to `request`, once all is committed."""
     world.deliver(request)
     world.commit_log()
@@ -37,7 +37,7 @@ def refused(world: World, request: Request) -> HeadraceError:
 
 def membership(world: World, request: Request) -> Membership:
     answer = told(world, request)
-    assert isinstance(answer, Answer), answer
+    assert isinstance(answer, GroupAnswer), answer
     assert isinstance(answer.reply, Membership)
     return answer.reply
 

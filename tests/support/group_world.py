@@ -13,9 +13,9 @@ from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.coordinator import Coordinator, ForGroup, GroupConfigured, Order, TopicsListed
 from headrace.core.groups.entries import Image, Mark, OffsetValue
 from headrace.core.groups.events import (
-    Answer,
     CommitReceived,
     Done,
+    GroupAnswer,
     HeartbeatReceived,
     Ignored,
     JoinReceived,
@@ -95,7 +95,7 @@ class Process:
     def commit(self, offsets: dict[PartitionKey, OffsetValue]) -> CommitReceived:
         return CommitReceived(self.numbers.next(), offsets, self.id, self.seen[0])
 
-    def hear(self, told: Answer | Refuse) -> None:
+    def hear(self, told: GroupAnswer | Refuse) -> None:
         if not self.alive or told.request < self._since:
             return
         match told:
@@ -103,7 +103,7 @@ class Process:
                 self.refusals.append(error.code)
                 if error.code in ("UnknownMember", "FencedMember", "FencedInstance"):
                     self.forget()
-            case Answer(_, Membership(epoch, revision, assigned), _):
+            case GroupAnswer(_, Membership(epoch, revision, assigned), _):
                 if (epoch, revision) > self.seen and assigned is not None:
                     self.seen, self.assigned = (epoch, revision), assigned
                     self.owned |= assigned
@@ -130,7 +130,7 @@ class World:
         self.coordinator = Coordinator()
         self.waiting: list[Request] = []
         """On their way to the coordinator."""
-        self.told: list[Answer | Refuse] = []
+        self.told: list[GroupAnswer | Refuse] = []
         """On their way to the processes."""
         self.ignored: list[str] = []
         self.claims: list[OwnershipClaim] = []
@@ -218,8 +218,8 @@ class World:
         for each in told:
             self.tell(each)
 
-    def tell(self, told: Answer | Refuse) -> None:
-        if isinstance(told, Answer) and told.request in self.commits and isinstance(told.reply, Done):
+    def tell(self, told: GroupAnswer | Refuse) -> None:
+        if isinstance(told, GroupAnswer) and told.request in self.commits and isinstance(told.reply, Done):
             written = self.committed_image.offsets
             assert self.commits[told.request].offsets.keys() <= written.keys(), "told before it was committed"
         if told.request in self._asked:
@@ -277,7 +277,7 @@ class World:
             match order:
                 case Append(_, entries, _):
                     self.log.append([encode(entry) for entry in entries])
-                case Answer() | Refuse():
+                case GroupAnswer() | Refuse():
                     self.told.append(order)
                 case Ignored(_, reason):
                     self.ignored.append(reason)

@@ -18,7 +18,16 @@ from headrace.core.errors import CoordinatorLoadingError, HeadraceError
 from headrace.core.groups.assignment import Topics
 from headrace.core.groups.coordinator import Coordinator, ForGroup
 from headrace.core.groups.entries import Entry
-from headrace.core.groups.events import Answer, Changed, CommitReceived, Done, Ignored, Reply, Request, TargetOffered
+from headrace.core.groups.events import (
+    CommitReceived,
+    Done,
+    GroupAnswer,
+    GroupChanged,
+    Ignored,
+    Reply,
+    Request,
+    TargetOffered,
+)
 from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupName, GroupSettings, GroupType
 from headrace.core.groups.records import decode, encode
@@ -121,14 +130,14 @@ class GroupCoordinating(LogCoordinating[Entry, Reply]):
     def holds(self) -> str:
         return f"{len(self.coordinator.groups)} groups"
 
-    def _tell(self, order: Answer | Changed | Ignored, problem: HeadraceError | None) -> None:
+    def _tell(self, order: GroupAnswer | GroupChanged | Ignored, problem: HeadraceError | None) -> None:
         match order:
-            case Answer(request, reply) if problem is None:
+            case GroupAnswer(request, reply) if problem is None:
                 self._answer(request, reply)
-            case Answer(request):
+            case GroupAnswer(request):
                 assert problem is not None, "else it is answered"
                 self.requests.refuse(request, problem)
-            case Changed(group, reason):
+            case GroupChanged(group, reason):
                 _log.debug("%s: %s", group, reason)
                 for listener in self._listeners:
                     listener.changed(group)
@@ -146,7 +155,7 @@ class GroupCoordinating(LogCoordinating[Entry, Reply]):
                 listener.committed(*commit)
 
     def _is_answer(self, order: Any) -> bool:
-        return isinstance(order, Answer)
+        return isinstance(order, GroupAnswer)
 
     def _began(self, took_s: float) -> None:
         for listener in self._listeners:

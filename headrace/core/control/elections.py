@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.core.control.actions import Budget, Change, ChangeKind, revised
+from headrace.core.control.actions import Change, ChangeBudget, ChangeKind, revised
 from headrace.core.control.conditions import Condition
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.replication.isr import floor
@@ -111,7 +111,7 @@ class Elections:
 
     spec: TopicSpec
     observed: Observed
-    budget: Budget
+    budget: ChangeBudget
     leads: Counter[BrokerId]
     """The number of the topic's partitions that each live broker leads; kept up to date."""
 

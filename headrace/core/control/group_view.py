@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headrace.core.control.conditions import named_brokers
-from headrace.core.control.group_errands import Verdict, Wish
+from headrace.core.control.group_errands import ErrandVerdict, Wish
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.groups.identity import OFFSETS_TOPIC, TopicShape, coordinator_partition
 from headrace.core.limits import OFFSETS_PARTITIONS, RECONCILE_INTERVAL_MS_MIN, RECONCILE_RESYNC_MS
@@ -205,7 +205,7 @@ def _pause_ms(failures: int) -> int:
 
 class _Seen(NamedTuple):
     group: ConsumerGroup
-    verdict: Verdict | None
+    verdict: ErrandVerdict | None
 
 
 class GroupResting:
@@ -217,7 +217,7 @@ class GroupResting:
         self._around: tuple[object, ...] = ()
         """... the part of it that plans depend on: most pictures are the same in this."""
 
-    def among(self, view: GroupView, verdicts: Mapping[Wish, Verdict]) -> frozenset[str]:
+    def among(self, view: GroupView, verdicts: Mapping[Wish, ErrandVerdict]) -> frozenset[str]:
         """Return the uids of the groups that rest."""
         self._look_around(view)
         said = {wish.group: verdict for wish, verdict in verdicts.items()}
@@ -240,7 +240,7 @@ class GroupResting:
             self._seen = {}
         self._looked_at, self._around = looked_at, around
 
-    def settle(self, view: GroupView, verdicts: Mapping[Wish, Verdict], planned: Collection[str]) -> None:
+    def settle(self, view: GroupView, verdicts: Mapping[Wish, ErrandVerdict], planned: Collection[str]) -> None:
         """Note the groups of `view` that rest: all but `planned`, which have something to be done."""
         said = {wish.group: verdict for wish, verdict in verdicts.items()}
         self._seen = {

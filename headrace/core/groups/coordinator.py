@@ -43,15 +43,15 @@ from headrace.core.errors import (
 )
 from headrace.core.groups.entries import Entry, Image
 from headrace.core.groups.events import (
-    Answer,
-    Changed,
     CommitReceived,
-    Configured,
     Effect,
+    GroupAnswer,
+    GroupChanged,
     Ignored,
     Persist,
     Request,
     ResetResolved,
+    SettingsSeen,
     TargetOffered,
     TopicDeleted,
     TopicsSeen,
@@ -103,7 +103,7 @@ LogEvent: TypeAlias = Elected | Read[Entry] | ReadToEnd | Deposed | Committed
 Event: TypeAlias = LogEvent | ForGroup | GroupConfigured | TopicsListed | TopicDeleted | Ticked
 
 
-Told: TypeAlias = Answer | Refuse | Changed | Ignored
+Told: TypeAlias = GroupAnswer | Refuse | GroupChanged | Ignored
 Order: TypeAlias = Append[Entry] | Told
 
 
@@ -150,7 +150,7 @@ class Coordinator:
 
     def is_settled(self, group: GroupName) -> bool:
         """Whether all that is known of it is committed, but for offsets, so that it may be shown. Where it is not, a
-        `Changed` of it is still to come; the group may be dead in memory, and alive in the log."""
+        `GroupChanged` of it is still to come; the group may be dead in memory, and alive in the log."""
         return group not in self._unsettled
 
     def _configure(self, group: GroupName, settings: GroupSettings | None, now_ms: int) -> list[Order]:
@@ -158,7 +158,7 @@ class Coordinator:
             self._settings.pop(group, None)
             return []
         self._settings[group] = settings
-        return self._to([group], Configured(settings), now_ms)
+        return self._to([group], SettingsSeen(settings), now_ms)
 
     def _follow_log(self, event: LogEvent, now_ms: int) -> list[Order]:
         match event:
@@ -196,7 +196,7 @@ class Coordinator:
         name = group.image.name
         self.groups[name] = group
         settings, topics = self._settings.get(name), self._topics.get(name.namespace)
-        effects = [] if settings is None else group.step(Configured(settings), now_ms)
+        effects = [] if settings is None else group.step(SettingsSeen(settings), now_ms)
         effects += [] if topics is None else group.step(TopicsSeen(topics), now_ms)
         self._look_at(group)
         return self._carried_out(effects)
@@ -256,7 +256,7 @@ class Coordinator:
     def _to(
         self,
         names: list[GroupName],
-        event: Request | TargetOffered | Configured | TopicsSeen | TopicDeleted | Ticked,
+        event: Request | TargetOffered | SettingsSeen | TopicsSeen | TopicDeleted | Ticked,
         now_ms: int,
     ) -> list[Order]:
         orders: list[Order] = []
@@ -278,7 +278,7 @@ class Coordinator:
                 appended.append(self._append(effect))
             else:
                 self._held.append((self._appended, effect))
-            if isinstance(effect, Changed):
+            if isinstance(effect, GroupChanged):
                 self._unsettled[effect.group] = self._appended
         return [*appended, *self._released()]
 
@@ -294,14 +294,14 @@ class Coordinator:
         while self._held and self._held[0][0] <= self._committed:
             number, told = self._held.popleft()
             released.append(told)
-            if isinstance(told, Changed) and self._unsettled[told.group] == number:
+            if isinstance(told, GroupChanged) and self._unsettled[told.group] == number:
                 del self._unsettled[told.group]
         return released
 
     def _depose(self, reason: str) -> list[Order]:
         """Whether what is not committed yet will be is not known: whoever asked must ask the next coordinator."""
         told = [effect for _, effect in self._held]
-        requests = [effect.request for effect in told if isinstance(effect, Answer | Refuse)]
+        requests = [effect.request for effect in told if isinstance(effect, GroupAnswer | Refuse)]
         requests += [request for group in self.groups.values() for request in group.abandon()]
         self.state = CoordinatorState.IDLE
         self.groups, self._images = {}, {}

@@ -24,7 +24,7 @@ from headrace.core.groups.identity import (
     GroupName,
     GroupType,
     MemberId,
-    Retention,
+    OffsetRetention,
     TopicShape,
 )
 from headrace.core.log.epochs import NO_EPOCH as NO_LEADER
@@ -83,7 +83,7 @@ class GroupValue:
     """The time in milliseconds since 1970 by the coordinator's clock; without meaning while there are members."""
     last_reset: str = ""
     """The id of the last `spec.resetOffsets` that was carried out."""
-    retention: Retention | None = None
+    retention: OffsetRetention | None = None
     """The retention of the ConsumerGroup when it was last seen; None: it was not seen yet, and nothing is forgotten."""
     type: GroupType = GroupType.CONSUMER
     """The type as of its first use, for its whole life: its next coordinator may not see the ConsumerGroup."""

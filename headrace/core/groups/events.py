@@ -127,7 +127,7 @@ class TopicDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
+class SettingsSeen:
     settings: GroupSettings
 
 
@@ -141,7 +141,7 @@ Request: TypeAlias = (
     | ResetResolved
     | DeletionReceived
 )
-Event: TypeAlias = Request | TargetOffered | TopicsSeen | TopicDeleted | Configured | Ticked
+Event: TypeAlias = Request | TargetOffered | TopicsSeen | TopicDeleted | SettingsSeen | Ticked
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +181,14 @@ class Persist:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GroupAnswer:
     request: int
     reply: Reply
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class GroupChanged:
     """The effect where members, epochs or assignments have changed: the ConsumerGroup's status should show it."""
 
     group: GroupName
@@ -203,4 +203,4 @@ class Ignored:
     reason: str
 
 
-Effect: TypeAlias = Persist | Answer | Refuse | Changed | Ignored
+Effect: TypeAlias = Persist | GroupAnswer | Refuse | GroupChanged | Ignored

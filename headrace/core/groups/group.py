@@ -35,14 +35,13 @@ from headrace.core.errors import (
 from headrace.core.groups.entries import GroupKey, GroupRecord, Image, OffsetKey, OffsetRecord, OffsetValue
 from headrace.core.groups.events import (
     AbsenceReceived,
-    Answer,
-    Changed,
     CommitReceived,
-    Configured,
     DeletionReceived,
     Done,
     Effect,
     Event,
+    GroupAnswer,
+    GroupChanged,
     HeartbeatReceived,
     Ignored,
     JoinReceived,
@@ -53,11 +52,19 @@ from headrace.core.groups.events import (
     Persist,
     Request,
     ResetResolved,
+    SettingsSeen,
     TargetOffered,
     TopicDeleted,
     TopicsSeen,
 )
-from headrace.core.groups.identity import NO_GROUP_EPOCH, GroupSettings, GroupState, GroupType, MemberId, Retention
+from headrace.core.groups.identity import (
+    NO_GROUP_EPOCH,
+    GroupSettings,
+    GroupState,
+    GroupType,
+    MemberId,
+    OffsetRetention,
+)
 from headrace.core.groups.members import Draft, Members, may_commit, type_problem, unknown_member
 from headrace.core.groups.rebalancing import Sharing
 from headrace.core.groups.records import offset_bytes
@@ -207,9 +214,9 @@ class Group:
             case TopicDeleted(uid):
                 for partition in offsets_of_topic(self.image, uid):
                     self._draft.put(OffsetRecord(OffsetKey(self.image.name, partition), None), "its topic was deleted")
-            case Configured(settings):
+            case SettingsSeen(settings):
                 self._settings = self._members.settings = settings
-                self._retention = Retention(settings.offsets_retention_ms)
+                self._retention = OffsetRetention(settings.offsets_retention_ms)
                 self._sharing.configure(settings)
                 self._sessions.stretch(settings.session_ms)
             case Ticked(wall_ms):
@@ -250,7 +257,7 @@ class Group:
                 known = self.image.offsets
                 asked = known.keys() if partitions is None else partitions & known.keys()
                 found = {partition: known[partition] for partition in asked}
-                self._effects.append(Answer(request, Offsets(found), "offsets"))
+                self._effects.append(GroupAnswer(request, Offsets(found), "offsets"))
             case ResetResolved():
                 self._reset(event)
             case DeletionReceived(request):
@@ -324,7 +331,7 @@ class Group:
             self._sessions.recompute_due()
         effects, self._effects, self._asking = self._effects, [], []
         persist: list[Effect] = [Persist(entries, reason)] if entries else []
-        return [*persist, *effects, *([Changed(self.image.name, reason)] if touched else [])]
+        return [*persist, *effects, *([GroupChanged(self.image.name, reason)] if touched else [])]
 
     def _answer_who_waits(self, members: list[MemberId], now_ms: int) -> None:
         for member in members:
@@ -350,11 +357,11 @@ class Group:
         assigned = None if is_known else frozenset(current.assigned)
         session_ms = self._settings.session_ms
         reply = Membership(current.epoch, current.revision, assigned, self._heartbeat_ms(), session_ms)
-        self._effects.append(Answer(waiting.request, reply, "as before" if is_known else "there is news"))
+        self._effects.append(GroupAnswer(waiting.request, reply, "as before" if is_known else "there is news"))
 
     def _heartbeat_ms(self) -> int:
         steady_ms = heartbeat_ms(self._settings.session_ms)
         return steady_ms if self.state is GroupState.STABLE else min(steady_ms, GROUP_HEARTBEAT_MS_RECONCILING)
 
     def _done(self, request: int) -> None:
-        self._effects.append(Answer(request, Done(), "done"))
+        self._effects.append(GroupAnswer(request, Done(), "done"))

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headrace.core.errors import ThrottledError
 from headrace.core.groups.identity import GroupName, GroupState
-from headrace.core.groups.status import Report, reported
+from headrace.core.groups.status import GroupReport, reported
 from headrace.core.holders import HolderRate
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, ConsumerGroupStatus, auto_created
 from headrace.core.resources.metadata import Metadata
@@ -276,7 +276,13 @@ Upkeep: TypeAlias = CreateConsumerGroup | WriteStatus | DeleteConsumerGroup
 
 
 def upkeep(
-    resource: ConsumerGroup | None, report: Report, cluster: str, wall_ms: int, *, is_for_lag: bool, is_unused: bool
+    resource: ConsumerGroup | None,
+    report: GroupReport,
+    cluster: str,
+    wall_ms: int,
+    *,
+    is_for_lag: bool,
+    is_unused: bool,
 ) -> Upkeep | None:
     """Return what to do; `is_for_lag`: it is time to show the lag. `is_unused`: there was time enough for a member to
     join."""

@@ -36,7 +36,7 @@ class Waiting(NamedTuple):
 
 
 @dataclass(slots=True)
-class Session:
+class MemberSession:
     heard_ms: int
     expires_ms: int
     revoke_by_ms: int | None = None
@@ -64,7 +64,7 @@ NEVER: Final = 1 << 62
 
 class Sessions:
     def __init__(self) -> None:
-        self.by_member: dict[MemberId, Session] = {}
+        self.by_member: dict[MemberId, MemberSession] = {}
         self.due_ms = NEVER
         """The time before which no member is overdue, and no heartbeat has waited long enough; maybe not then either,
         as heartbeats do not move it."""
@@ -74,8 +74,8 @@ class Sessions:
         for member in members:
             self.refresh(member, now_ms, session_ms)
 
-    def refresh(self, member: MemberId, now_ms: int, session_ms: int) -> Session:
-        session = self.by_member.setdefault(member, Session(now_ms, 0))
+    def refresh(self, member: MemberId, now_ms: int, session_ms: int) -> MemberSession:
+        session = self.by_member.setdefault(member, MemberSession(now_ms, 0))
         session.heard_ms, session.expires_ms = now_ms, max(session.expires_ms, now_ms + session_ms)
         self.due_ms = min(self.due_ms, session.expires_ms)
         return session
@@ -83,7 +83,7 @@ class Sessions:
     def keep_waiting(self, waiting: Waiting) -> None:
         self.due_ms = min(self.due_ms, waiting.until_ms)
 
-    def knows(self, session: Session) -> None:
+    def knows(self, session: MemberSession) -> None:
         """Note that the member knows what it is to give up."""
         session.unaware_until_ms = 0
         self.due_ms = min(self.due_ms, session.due_ms)

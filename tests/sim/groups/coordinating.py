@@ -24,10 +24,10 @@ from headrace.core.errors import CoordinatorLoadingError, HeadraceError, NotCoor
 from headrace.core.groups.coordinator import Coordinator, Event, ForGroup, GroupConfigured, Order, Told, TopicsListed
 from headrace.core.groups.entries import Entry, GroupRecord, Image, OffsetRecord
 from headrace.core.groups.events import (
-    Answer,
-    Changed,
     CommitReceived,
     DeletionReceived,
+    GroupAnswer,
+    GroupChanged,
     Ignored,
     Request,
     ResetResolved,
@@ -37,7 +37,7 @@ from headrace.core.groups.group import Group
 from headrace.core.groups.identity import GroupState
 from headrace.core.groups.publishing import CreateConsumerGroup, DeleteConsumerGroup, Upkeep, WriteStatus, upkeep
 from headrace.core.groups.records import decode, encode
-from headrace.core.groups.status import Report, offered_of, report_of
+from headrace.core.groups.status import GroupReport, offered_of, report_of
 from headrace.core.log.epochs import Fence
 from headrace.core.replication.leadership import Contact
 from headrace.core.resources.consumer_group import ConsumerGroup
@@ -199,12 +199,12 @@ class Coordinating:
         if self.life.is_up and not self.life.is_paused:
             self._see_resource()
 
-    def _report(self) -> Report:
+    def _report(self) -> GroupReport:
         group = self.group
         image, state = (Image(GROUP), GroupState.DEAD) if group is None else (group.image, group.state)
         return report_of(image, state, self.life.broker, self._shared.listings[self._seen_topics - 1], {})
 
-    def _upkeep(self, report: Report) -> Upkeep | None:
+    def _upkeep(self, report: GroupReport) -> Upkeep | None:
         return upkeep(self.known, report, DEFAULT_CLUSTER, self._wall_ms, is_for_lag=False, is_unused=False)
 
     # -- events ------------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class Coordinating:
                 self._carry_out(order, problem)
 
     def _problem(self, orders: Sequence[Order]) -> HeadraceError | None:
-        if not self.is_active or not any(isinstance(order, Answer | Refuse) for order in orders):
+        if not self.is_active or not any(isinstance(order, GroupAnswer | Refuse) for order in orders):
             return None
         try:
             self.life.replica.check_leader(LABEL, Fence(leader_epoch=self._epoch))
@@ -266,19 +266,19 @@ class Coordinating:
 
     def _carry_out(self, order: Told, problem: HeadraceError | None) -> None:
         match order:
-            case Answer(request) | Refuse(request):
+            case GroupAnswer(request) | Refuse(request):
                 self._tell(order if problem is None else Refuse(request, problem, "not sure"))
             case Ignored():
                 self._count("target ignored")
-            case Changed():
+            case GroupChanged():
                 pass
             case _:
                 assert_never(order)
 
-    def _tell(self, told: Answer | Refuse) -> None:
+    def _tell(self, told: GroupAnswer | Refuse) -> None:
         member = self._shared.askers.get(told.request)
         if member is not None:
-            if isinstance(told, Answer):
+            if isinstance(told, GroupAnswer):
                 self._promises.tell(told, member.id)
             self._post.tell(member, self.life, told)
 

@@ -11,7 +11,7 @@ from headrace.core.groups.coordinator import Coordinator, Event, GroupConfigured
 from headrace.core.groups.entries import CurrentValue, Image
 from headrace.core.groups.events import HeartbeatReceived, ResetResolved
 from headrace.core.groups.group import Group
-from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, MemberId, Retention
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, MemberId, OffsetRetention
 from headrace.core.groups.members import Members, advance, has_given_up
 from headrace.core.groups.membership import MemberPhase, MemberState
 from headrace.core.groups.rebalancing import misfit
@@ -67,7 +67,7 @@ def may_always_be_shown(self: Coordinator, group: GroupName) -> bool:
 def takes_the_default(self: Group, image: Image, *, now_ms: int, wall_ms: int) -> None:
     """Until somebody says how long offsets are kept."""
     _init(self, image, now_ms=now_ms, wall_ms=wall_ms)
-    self._retention = Retention(ConsumerGroupSpec().offsets_retention_ms)
+    self._retention = OffsetRetention(ConsumerGroupSpec().offsets_retention_ms)
 
 
 def gone_means_the_defaults(self: Coordinator, event: Event, now_ms: int) -> list[Order]:

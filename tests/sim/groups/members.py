@@ -12,28 +12,28 @@ from headrace.core.coordinator_events import Refuse
 from headrace.core.errors import FencedMemberError, NotCoordinatorError, UnknownMemberError
 from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import OffsetValue
-from headrace.core.groups.events import Answer, CommitReceived, Membership, Offsets, OffsetsAsked, Request
+from headrace.core.groups.events import CommitReceived, GroupAnswer, Membership, Offsets, OffsetsAsked, Request
 from headrace.core.groups.identity import MemberId
 from headrace.core.groups.invariants import OwnershipClaim
 from headrace.core.groups.membership import (
-    Answered,
     Assigned,
     Doubted,
     Effect,
     Event,
-    Failed,
     GivenUp,
     Identity,
     Left,
     Lost,
     MemberPhase,
+    MembershipAnswered,
+    MembershipFailed,
+    MembershipRefused,
+    MembershipTicked,
     MemberState,
-    Refused,
     Revoke,
     Send,
     Stopped,
     Subscribed,
-    Ticked,
 )
 from headrace.core.groups.sessions import STATIC_SILENT_HEARTBEATS
 from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX
@@ -114,7 +114,7 @@ class Member:
             self._carry_out(effect)
 
     def tick(self) -> None:
-        self.step(Ticked())
+        self.step(MembershipTicked())
 
     def readable(self) -> list[PartitionKey]:
         ends, reading = self._shared.ends, self.state.assigned
@@ -186,7 +186,7 @@ class Member:
         """Nobody is where it wrote to."""
         self._broker = None
 
-    def hear(self, told: Answer | Refuse) -> None:
+    def hear(self, told: GroupAnswer | Refuse) -> None:
         if self.is_over:
             return
         if isinstance(told, Refuse):
@@ -201,26 +201,26 @@ class Member:
         else:
             self._hear_of_membership(told)
 
-    def _hear_of_membership(self, told: Answer | Refuse) -> None:
+    def _hear_of_membership(self, told: GroupAnswer | Refuse) -> None:
         number = self._numbers.get(told.request)
         if number is None:
             return
         if isinstance(told, Refuse):
-            self.step(Refused(number, told.error))
+            self.step(MembershipRefused(number, told.error))
         else:
             self._heard_ms = max(self._heard_ms, self._sent_ms.pop(told.request, 0))
             reply = told.reply
-            self.step(Answered(number, reply if isinstance(reply, Membership) else None))
+            self.step(MembershipAnswered(number, reply if isinstance(reply, Membership) else None))
 
-    def _hear_of_commit(self, told: Answer | Refuse, sent: Sent) -> None:
-        if isinstance(told, Answer):
+    def _hear_of_commit(self, told: GroupAnswer | Refuse, sent: Sent) -> None:
+        if isinstance(told, GroupAnswer):
             self.committed |= {each: at for each, at in sent.offsets.items() if each in self.committed}
         if isinstance(told, Refuse) and isinstance(told.error, FencedMemberError | UnknownMemberError):
             self.step(Doubted(told.error.message))
 
-    def _hear_of_offsets(self, told: Answer | Refuse) -> None:
+    def _hear_of_offsets(self, told: GroupAnswer | Refuse) -> None:
         asked = self._asked.pop(told.request)
-        if isinstance(told, Answer) and isinstance(told.reply, Offsets):
+        if isinstance(told, GroupAnswer) and isinstance(told.reply, Offsets):
             for partition in asked & self.unbegun():
                 found = told.reply.offsets.get(partition)
                 self.positions[partition] = found.offset if found is not None else 0
@@ -243,7 +243,7 @@ class Member:
                 self._heard_ms, self._sent_ms = 0, {}
                 self._drop(partitions)
                 self.to_give_up.clear()
-            case Left() | Failed():
+            case Left() | MembershipFailed():
                 self.is_over = True
                 self._drop(frozenset(self.positions))
             case _:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from headrace.core.coordinator_events import Refuse
 from headrace.core.groups.entries import Entry
-from headrace.core.groups.events import Answer, CommitReceived, DeletionReceived, ResetResolved
+from headrace.core.groups.events import CommitReceived, DeletionReceived, GroupAnswer, ResetResolved
 from headrace.core.groups.identity import GroupName, MemberId, TopicShape
 from headrace.core.types import PartitionKey, TopicUid
 
@@ -29,7 +29,7 @@ class Asker(Protocol):
     @property
     def is_paused(self) -> bool: ...
     def missed(self) -> None: ...
-    def hear(self, told: Answer | Refuse) -> None: ...
+    def hear(self, told: GroupAnswer | Refuse) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.identity import Assignor, GroupEpoch, GroupName, GroupState, GroupType, MemberId
 from headrace.core.groups.lag import Watermarks
 from headrace.core.groups.requests import TopicOffset
-from headrace.core.groups.status import MemberReport, Report
+from headrace.core.groups.status import GroupReport, MemberReport
 from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 
@@ -53,7 +53,7 @@ def live(
     }
     state = GroupState.STABLE if members else GroupState.EMPTY
     epoch = GroupEpoch(7)
-    report = Report(
+    report = GroupReport(
         NAME,
         state,
         epoch,

@@ -30,7 +30,7 @@ from headrace.core.groups.assignment import names_in
 from headrace.core.groups.coordinator import Coordinator, ForGroup, Order, TopicsListed
 from headrace.core.groups.events import (
     AbsenceReceived,
-    Answer,
+    GroupAnswer,
     HeartbeatReceived,
     JoinReceived,
     LeaveReceived,
@@ -41,7 +41,7 @@ from headrace.core.groups.events import (
     Request,
 )
 from headrace.core.groups.identity import GroupName, MemberId, TopicShape
-from headrace.core.groups.status import Report, report_of, with_silences
+from headrace.core.groups.status import GroupReport, report_of, with_silences
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
 
 GROUP = GroupName("default", "billing")
@@ -75,7 +75,7 @@ class Town:
             match order:
                 case Append(number, _, _):
                     self.carry_out(self.coordinator.step(Committed(number), self.now_ms))
-                case Answer(request, reply, _):
+                case GroupAnswer(request, reply, _):
                     self.answers[request] = reply
                 case Refuse(request, error, _):
                     self.answers[request] = error
@@ -321,7 +321,7 @@ def test_should_wait_for_the_partitions_of_a_member_that_may_be_gone() -> None:
     reader = Reader(town)
     town.pass_time(1_000)
 
-    def report() -> Report:
+    def report() -> GroupReport:
         group = town.coordinator.groups[GROUP]
         known = report_of(group.image, group.state, BrokerId(0), town.topics, {})
         return with_silences(known, group.silences(town.now_ms))

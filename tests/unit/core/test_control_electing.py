@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.control.actions import Budget, Change
+from headrace.core.control.actions import Change, ChangeBudget
 from headrace.core.control.elections import Elections
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.resources.partition_set import PartitionState
@@ -42,8 +42,8 @@ def lost(*numbers: int) -> tuple[Broker, ...]:
     return tuple(broker(number, state=LOST) for number in numbers)
 
 
-def elections(observed: Observed, budget: Budget | None = None, **spec: Any) -> Elections:
-    return Elections(topic(replicas=3, **spec).spec, observed, budget or Budget(), Counter())
+def elections(observed: Observed, budget: ChangeBudget | None = None, **spec: Any) -> Elections:
+    return Elections(topic(replicas=3, **spec).spec, observed, budget or ChangeBudget(), Counter())
 
 
 def looked_at(found: PartitionState, observed: Observed, **spec: Any) -> Change | None:
@@ -86,7 +86,7 @@ def test_should_prefer_the_preferred_leader_and_then_whoever_leads_least() -> No
 
 
 def test_should_spare_whoever_leads_most_of_other_topics_when_they_lead_equally_many_of_this_one() -> None:
-    budget = Budget(leads=Counter({BrokerId(1): 5}))
+    budget = ChangeBudget(leads=Counter({BrokerId(1): 5}))
     change = elections(world(*lost(0)), budget).change_for(ALL_IN_SYNC)
     assert change is not None
     assert change.state.leader == seat(2)
@@ -94,7 +94,7 @@ def test_should_spare_whoever_leads_most_of_other_topics_when_they_lead_equally_
 
 
 def test_should_count_the_leader_that_it_moves() -> None:
-    budget = Budget(leads=Counter({BrokerId(0): 1}))
+    budget = ChangeBudget(leads=Counter({BrokerId(0): 1}))
     moved = elections(world(broker(0, state=DRAINING)), budget)
     moved.change_for(ALL_IN_SYNC)
     assert budget.leads == {0: 0, 1: 1}
@@ -268,7 +268,7 @@ def test_should_return_to_the_preferred_leader_once_it_is_in_sync_and_steady() -
 
 def test_should_return_no_more_leaders_than_it_may_in_one_pass() -> None:
     led_by_1 = state(seat(0), seat(1), leader=seat(1))
-    some = elections(world(), Budget(returns=2))
+    some = elections(world(), ChangeBudget(returns=2))
     assert [some.change_for(led_by_1) is not None for _ in range(3)] == [True, True, False]
 
 

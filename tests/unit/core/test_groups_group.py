@@ -6,7 +6,14 @@ import pytest
 
 from headrace.core.coordinator_events import Refuse
 from headrace.core.groups.assignment import Subscription
-from headrace.core.groups.events import AbsenceReceived, Answer, Done, HeartbeatReceived, JoinReceived, LeaveReceived
+from headrace.core.groups.events import (
+    AbsenceReceived,
+    Done,
+    GroupAnswer,
+    HeartbeatReceived,
+    JoinReceived,
+    LeaveReceived,
+)
 from headrace.core.groups.identity import Assignor, GroupEpoch, GroupSettings, GroupState
 from headrace.core.groups.members import GROUP_MEMBERS_MAX
 from tests.support.group_asking import FLIGHTS, commit, live, membership, refused, state, told, world_of
@@ -95,8 +102,10 @@ def test_should_give_a_members_partitions_to_others_when_it_goes(graceful: bool)
     gone = world.processes[0]
     gone.alive = False
     if graceful:
-        assert told(world, LeaveReceived(world.numbers.next(), gone.id)) == Answer(world.numbers.last, Done(), "done")
-        assert isinstance(told(world, LeaveReceived(world.numbers.next(), gone.id)), Answer), "and again"
+        assert told(world, LeaveReceived(world.numbers.next(), gone.id)) == GroupAnswer(
+            world.numbers.last, Done(), "done"
+        )
+        assert isinstance(told(world, LeaveReceived(world.numbers.next(), gone.id)), GroupAnswer), "and again"
     else:
         live(world, 46_000)
     world.rounds_until(world.is_stable, 10)
@@ -137,8 +146,8 @@ def test_should_keep_the_partitions_of_a_static_member_that_comes_back() -> None
     epoch = world.image.group.epoch
     first = world.processes[0]
     first.alive = False
-    assert isinstance(told(world, AbsenceReceived(world.numbers.next(), first.id)), Answer)
-    assert isinstance(told(world, AbsenceReceived(world.numbers.next(), first.id)), Answer), "and again"
+    assert isinstance(told(world, AbsenceReceived(world.numbers.next(), first.id)), GroupAnswer)
+    assert isinstance(told(world, AbsenceReceived(world.numbers.next(), first.id)), GroupAnswer), "and again"
     assert refused(world, first.speak()).code == "FencedMember"
     live(world, 5_000)
     second = world.process("a-2", instance="pod-0")
@@ -171,7 +180,7 @@ def test_should_remove_an_absent_member_that_does_not_come_back() -> None:
     told(world, AbsenceReceived(world.numbers.next(), absent.id))
     world.pass_time(45_000)
     assert state(world) is GroupState.EMPTY
-    assert isinstance(told(world, AbsenceReceived(world.numbers.next(), absent.id)), Answer)
+    assert isinstance(told(world, AbsenceReceived(world.numbers.next(), absent.id)), GroupAnswer)
 
 
 def test_should_take_absence_for_leave_when_the_member_is_not_static() -> None:

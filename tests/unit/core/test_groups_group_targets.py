@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.core.groups.assignment import Subscription
-from headrace.core.groups.events import Answer, HeartbeatReceived, Membership, TargetOffered
+from headrace.core.groups.events import GroupAnswer, HeartbeatReceived, Membership, TargetOffered
 from headrace.core.groups.identity import Assignor, GroupEpoch, GroupSettings, GroupState
 from tests.support.group_asking import FLIGHTS, live, state, world_of
 from tests.support.group_world import World, member, parts, shape
@@ -135,7 +135,7 @@ def test_should_answer_a_heartbeat_that_waits_when_there_is_news_or_at_its_end()
     world.pass_time(2_900)
     assert world.told == []
     world.pass_time(200)
-    assert world.told == [Answer(two.request, Membership(epoch, revision, None, 3_000, 45_000), "as before")]
+    assert world.told == [GroupAnswer(two.request, Membership(epoch, revision, None, 3_000, 45_000), "as before")]
     world.told = []
     world.deliver(three := waiting())
     world.process("b")
@@ -144,5 +144,5 @@ def test_should_answer_a_heartbeat_that_waits_when_there_is_news_or_at_its_end()
     world.pass_time(500)
     world.commit_log()
     news = [each for each in world.told if each.request == three.request]
-    assert isinstance(news[0], Answer)
+    assert isinstance(news[0], GroupAnswer)
     assert news[0].reply == Membership(epoch, revision + 1, parts("flights", 0, 1), 250, 45_000)

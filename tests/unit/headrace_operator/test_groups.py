@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.core.control.actions import GroupAction, SetGroupFinalizers, TopicAction
-from headrace.core.control.group_errands import DONE, Errand, Verdict
+from headrace.core.control.group_errands import DONE, Errand, ErrandVerdict
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.kube.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from headrace.kube.resource import ObjectKey
@@ -78,7 +78,7 @@ class Parts:
             raise self.read
         return self.read
 
-    async def carry_out(self, errand: Errand, urls: Sequence[str]) -> Verdict:
+    async def carry_out(self, errand: Errand, urls: Sequence[str]) -> ErrandVerdict:
         self.asked.append(urls)
         return DONE
 
@@ -223,7 +223,7 @@ async def test_should_not_let_the_urgent_wait_for_a_thousand_others() -> None:
 
 async def test_should_not_go_on_after_a_defect() -> None:
     class Broken(Parts):
-        async def carry_out(self, errand: Errand, urls: Sequence[str]) -> Verdict:
+        async def carry_out(self, errand: Errand, urls: Sequence[str]) -> ErrandVerdict:
             raise ZeroDivisionError
 
     parts = Broken()
