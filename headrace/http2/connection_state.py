@@ -112,7 +112,7 @@ class Allowance:
         self._per_second = per_second
         self._left = at_once
         self._since_ms: int | None = None
-        """The time when it last grew; None before the first look at the clock."""
+        """The time when it last grew; None before the clock was first read."""
 
     def spend(self, now_ms: int, count: int = 1) -> None:
         """Spend so many more. Raises `RemoteProtocolError` where there have been too many."""
@@ -265,7 +265,7 @@ class ConnectionState:
     # -- the end of a stream ---------------------------------------------------------------------------------------
 
     def reset(self, stream_id: int, error_code: ErrorCode) -> None:
-        """Give the stream up in both directions, and tell the peer."""
+        """Give the stream up in both directions, and send RST_STREAM."""
         self.open.pop(stream_id, None)
         self.streams.remember_reset(stream_id)
         self.output.put(frames.pack_reset(stream_id, error_code))

@@ -162,7 +162,7 @@ class Exchanges:
             exchange.body = [*exchange.body, *buffers]
 
     def cancel(self, exchange: Exchange, reason: str) -> HeadraceError:
-        """Give one request up; the others on the connection go on. Return what to raise where somebody waits for it."""
+        """Give one request up; the others on the connection go on. Return what to raise where a caller waits for it."""
         error = self._error(exchange, reason, unprocessed=False)
         if exchange.is_over:
             return error

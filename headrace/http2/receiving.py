@@ -1,7 +1,7 @@
 """The meaning of the peer's frames (RFC 9113 sections 5, 6 and 8): frames in, events out, answers into the output.
 
-One `Engine` owns a receiver, for its lifetime. A frame goes to the method of its type; a head is decoded even where
-nobody wants it, because the tables must not lose step.
+One `Engine` owns a receiver, for its lifetime. A frame goes to the method of its type; a head is decoded even where it
+is not wanted, because the tables must not lose step.
 
     SETTINGS first ──> any frame ──HEADERS without its end──> CONTINUATION only ──> any frame
 
@@ -170,7 +170,7 @@ class Receiver:
             self._on_head(stream_id, head_flags, bytes(block))
 
     def _on_head(self, stream_id: int, flags: int, block: bytes) -> None:
-        """Take a whole head. It is decoded even where nobody wants it: the tables must not lose step."""
+        """Take a whole head. It is decoded even where it is not wanted: the tables must not lose step."""
         head = self._decoder.decode(block)
         ended = bool(flags & END_STREAM)
         stream = self._open.get(stream_id)

@@ -4,8 +4,8 @@ Spark keeps positions in its checkpoint, as JSON:
 
     {"flights": {"uid": "0f6c...", "offsets": {"0": 23, "1": 42}}}
 
-The uid tells a topic from one that was created again under its name: they are different partitions here. Topics and
-partitions are in order, because Spark compares the text.
+The uid distinguishes a topic from one that was created again under its name: they are different partitions here. Topics
+and partitions are in order, because Spark compares the text.
 
 A batch query reads what its options ask for, as far as logs have it (`batch_ranges`); a streaming query goes on from
 its positions (`positions_kept`, `micro_batch_ranges`), and each trigger takes a limit, shared by what waits in each

@@ -1,9 +1,9 @@
 """The readers of ranges in Spark's Python workers: clients of brokers that stay for the tasks that follow.
 
 Spark uses a worker process for many tasks, one after the other: connecting anew for each would cost more than a small
-task. `reader_of` lends a client of this process that nobody uses, and takes it back. A client has read ahead when Spark
-asks. Each task reads the very topic that the driver saw: one that was created again under its name is refused. Called
-by `tasks`; loads nothing of PySpark.
+task. `reader_of` lends a client of this process that is not in use, and takes it back. A client has read ahead when
+Spark asks. Each task reads the very topic that the driver saw: one that was created again under its name is refused.
+Called by `tasks`; loads nothing of PySpark.
 """
 
 import os

@@ -3,9 +3,9 @@
 Spark keeps positions in its checkpoint, and hands them back: this reader has nothing of its own that must survive, and
 goes on after a restart wherever `start` says. Spark pickles one for its tasks, so it connects when it is first asked.
 
-The reader tells one `QueryProgress` how far the query is, from the query's own thread: an implementation neither waits
-for long nor raises. Spark's checkpoint is the truth; this is for people. `GroupProgress` tells a ConsumerGroup of type
-Spark (option `group`).
+The reader reports to one `QueryProgress` how far the query is, from the query's own thread: an implementation neither
+waits for long nor raises. Spark's checkpoint is the truth; this is for people. `GroupProgress` reports to a
+ConsumerGroup of type Spark (option `group`).
 """
 
 from collections.abc import Iterator, Mapping

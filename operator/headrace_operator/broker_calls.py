@@ -12,8 +12,8 @@ to decide.
 It is owned by the reconciler; `run` is a task of its own, one round at a time. A round that is under way when this
 operator stops acting is not used: `drop`.
 
-`GroupCalls` sends the requests of errands for groups: any broker passes a request on to whoever it is for, and one that
-cannot be reached is passed over. One of each per process, used in one event loop.
+`GroupCalls` sends the requests of errands for groups: any broker passes a request on to the broker that it is for, and
+one that cannot be reached is passed over. One of each per process, used in one event loop.
 """
 
 import asyncio

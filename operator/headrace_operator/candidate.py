@@ -1,8 +1,8 @@
 """The candidate in the election among the operators of a cluster: it reads and writes their Lease as `Candidacy`
 decides.
 
-Runs from the start of the process to its end, beside the reconcile loop, which looks at `acts` before whatever it
-writes. A watch tells at once when the holder has let go; what is believed is read from the API server.
+It runs from the start of the process to its end, beside the reconcile loop, which checks `acts` before each write. A
+watch shows at once when the holder has let go; decisions use what is read from the API server.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """The loop for consumer groups, beside the one for topics: neither waits for the other.
 
     watch of ConsumerGroups ──┐
-    pictures of the other loop ├──> plan_groups ──> writes, each a compare-and-set ──> a look at what has landed
+    pictures of the other loop ├──> plan_groups ──> writes, each a compare-and-set ──> a check of what has landed
     answers of brokers ───────┘         └──> errands: deletions and resets, each a task of its own
 
-The groups are as the watch tells, and as this operator's own writes have left them; where that is old, the write meets
-a conflict, and the group is read again. Owned by the operator process; everything runs in its one event loop, but
+The groups are as the watch shows them, and as this operator's own writes have left them; where that is old, the write
+meets a conflict, and the group is read again. Owned by the operator process; everything runs in its one event loop, but
 plans, which take a second for the greatest of groups, are made in a thread. While another operator acts, this one only
 watches.
 """

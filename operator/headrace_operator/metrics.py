@@ -1,8 +1,8 @@
 """The metrics of the operator, for Prometheus. One registry per process; names begin with `headrace_operator_`.
 
-Gauges are of the last picture, whichever operator of several it was that looked; counters count what this process has
-written, for topics and for groups. What members of groups do, brokers count. The names are those that Kafka users alert
-on, as Prometheus spells them: `docs/architecture.md` has the table.
+Gauges are of the last picture, also where another operator acts; counters count what this process has written, for
+topics and for groups. What members of groups do, brokers count. The names are those that Kafka users alert on, as
+Prometheus spells them: `docs/architecture.md` has the table.
 """
 
 from collections import Counter as Tally

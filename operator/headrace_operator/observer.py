@@ -6,8 +6,8 @@ and a process that stood still, are gaps in our contact with the API server: the
 Leases' timers before it believes them.
 
 `Workload` reads the brokers' Pods and their StatefulSet, as far as the operator may see them. Neither is needed:
-without them broker deaths are known from Leases alone, and nobody is known to leave. So a refusal, a kind that the API
-server does not have, or an object that cannot be read is told once, and is news of nobody.
+without them broker deaths are known from Leases alone, and no broker is known to leave. So a refusal, a kind that the
+API server does not have, or an object that cannot be read is logged once, and counts as no news of any broker.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ A pass begins when someone rings (a watch, or the pass before that wrote somethi
 (a Lease runs out, a deletion has waited long enough), and every RECONCILE_RESYNC_MS in any case: a watch that is lost
 costs time, never correctness. Passes keep RECONCILE_INTERVAL_MS_MIN between them, and back off with jitter while the
 API server is away or writes meet conflicts. A topic that the API server refuses is left until the next resync. While
-another operator acts, this one only looks, every RECONCILE_RESYNC_MS and at all that watches tell of brokers: when its
+another operator acts, this one only reads, every RECONCILE_RESYNC_MS and at each change of brokers in watches: when its
 turn comes it knows who lives. One task runs the loop; the other methods are called in its event loop.
 """
 

@@ -3,7 +3,7 @@
     the view shows a set ──> take ──> wishes (pure) ──> IsrProposed ──> PUT ──> 200: landed
                                ^──────────────────────────────────────── GET <── anything else
 
-It is level-triggered: `take` and `look` are called with every change, `run` checks with every tick, and the wishes are
+It is level-triggered: `take` and `check` are called with every change, `run` checks with every tick, and the wishes are
 decided anew each time. A leader gets a PUT before it is sent, and its result before it wants anything else. An API
 server that is away stops this, and neither produce nor fetch.
 

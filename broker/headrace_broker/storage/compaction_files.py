@@ -15,8 +15,8 @@ A part of a log is replaced by its compacted form so that a crash at any point l
           ▼ 5  BASE.log: done
 
 Everything that a step needs is on disk before the step is taken. An opening that finds 2 goes on from there
-(`finish_swaps`); it removes everything else that ends in .cleaned or .swap. While steps 2 to 5 go on, nobody opens
-these segments; readers that have them open already keep what they have. The functions block, and raise OSError.
+(`finish_swaps`); it removes everything else that ends in .cleaned or .swap. During steps 2 to 5 no thread opens these
+segments; readers that have them open already keep what they have. The functions block, and raise OSError.
 
 The module is light on purpose: a broker imports it, and never what a compactor needs to decode records; the compactor
 imports no asyncio.

@@ -44,7 +44,7 @@ class LogCompaction:
         self._producers = producers
         self._files = PartitionFiles(directory)
         self._points: CleanPoints | None = None
-        """The clean points as on disk; None before the first look."""
+        """The clean points as on disk; None before the first read."""
         self._times: dict[ClosedSegment, SegmentTimes] = {}
         """The times of the segments that the last plan needed."""
         self._planned_end = Offset(0)

@@ -333,7 +333,7 @@ class SegmentSet:
     def views_since(self, timestamp_ms: int, up_to: Offset, read: ReadAt) -> Iterator[SegmentView]:
         """Yield the segments that start below `up_to`, in order, without those that hold nothing as young as that.
 
-        The first call after a start looks at every segment once. Raises as `view`.
+        The first call after a start reads every segment once. Raises what `view` raises.
         """
         bases, end = self._bases, min(up_to, self.tip.offset)
         index = self._newest.first_since(

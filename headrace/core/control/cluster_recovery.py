@@ -237,7 +237,7 @@ def _best(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, HeldLog]
     holds a log.
 
     Where the API is behind, the leader in the latest epoch comes first: it commits while others are asked. So may one
-    that leads in an epoch before, if nobody has more. An empty log counts where it belongs: of a partition that was
+    that leads in an epoch before, if no other has more. An empty log counts where it belongs: of a partition that was
     never written to.
     """
     replicas, is_behind = state.replicas, _is_behind(state, known, logs)

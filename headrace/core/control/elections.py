@@ -2,16 +2,16 @@
 to 7).
 
     led ── the leader is lost, or of an older life ──> elect a renewed member of the ISR under the next leader epoch
-     │                                                  ├── nobody can be, and unclean elections are allowed and sane
+     │                                                  ├── none can be, and unclean elections are allowed and sane
      │                                                  │     ──> elect a live replica, in sync alone, with an Event
      │                                                  └── else ──> offline: no leader, the ISR stays as it is
      ├── the leader drains, leaves, or is to be removed ──> elect another, if there is one; else it goes on
      └── the preferred leader is in sync and steady ──> elect it
     whatever else happens: the seats of lost brokers leave the ISR while enough others are in sync
 
-A seat is *renewed* when it is of its broker's present life. A void seat (of an older life) elects nobody and counts
-for nothing, but stays in the ISR while its broker lives: the broker renews it if its log is intact, or gives it up.
-A partition with a single replica is left to its broker, which elects itself (`replication.seats.claim`).
+A seat is *renewed* when it is of its broker's present life. A void seat (of an older life) elects no leader and does
+not count, but stays in the ISR while its broker lives: the broker renews it if its log is intact, or gives it up. A
+partition with a single replica is left to its broker, which elects itself (`replication.seats.claim`).
 
 Invariants: a leader that is elected cleanly is a renewed member of the ISR on a broker that is ready; the ISR only
 shrinks here, by brokers that are lost, under a leader, and never below what must be in sync

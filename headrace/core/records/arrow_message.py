@@ -11,7 +11,7 @@ CorruptBatchError.
     RecordBatch   fields: 0 length, 1 nodes [(length, null count)], 2 buffers [(offset, length)], 3 compression
     source        Arrow columnar format, "Encapsulated message format"; FlatBuffers internals, "Tables"
 
-A broker relies on a header's times: the time index, retention and look-ups by time know nothing else. So it reads the
+A broker relies on a header's times: the time index, retention and searches by time use nothing else. So it reads the
 column that they must agree with (`read_times`), eight bytes a record, before it takes a batch; a compressed column is
 decompressed alone. `raw.split_batches` calls it; `time_rules` compares the times with what a topic allows.
 """

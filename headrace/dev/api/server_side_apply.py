@@ -1,8 +1,8 @@
 """Server-side apply: an object in part, merged into the one that is there, by who owns which field. Pure.
 
-    applied, owned by nobody else, or the same         set, and owned
+    applied, owned by no other, or the same            set, and owned
     applied, owned by another and different            a conflict (409); with `force` set, and taken from the other
-    no longer applied, owned by nobody else            removed
+    no longer applied, owned by no other               removed
     no longer applied, owned by others                 left to them
 
 Unlike other writes, an apply is refused for fields that the schema does not know, whatever its `fieldValidation`, and

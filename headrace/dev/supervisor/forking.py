@@ -8,7 +8,7 @@
 
     a process died after it was ready              ──> start it again after the least delay (a crash, a kill -9)
     ... before it was ready                        ──> after twice the last delay (a bad disk, a port in use)
-    ... killed before it was ready                 ──> the same, within a bound (somebody does that on purpose)
+    ... killed before it was ready                 ──> the same, within a bound (a user does that on purpose)
 
 A program that was forked is a child of this process like one that was executed, and dies with it in the same way. It is
 held by its pidfd, so that no signal ever reaches another process.
