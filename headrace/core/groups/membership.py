@@ -1,6 +1,6 @@
 """A member of a group as its own process sees it: `step(event, now_ms)` returns what to send, read and stop reading.
 
-    joining ── answered ──> in                   joining ── refused for now, or not answered ──> joining, after a pause
+    joining ── answered ──> in       joining ── refused for now, or not answered ──> joining, after a pause
     in ── answered: the same ──> in, heartbeats on
     in ── answered: more ──> in, reads it        in ── answered: less ──> in, gives it up, then reports it at once
     in ── UnknownMember, FencedMember; a session without an answer; too slow to give up ──> all lost, joining
