@@ -108,7 +108,7 @@ async def run(settings: Settings, signals: StopSignals, *, again: bool = False) 
         async with await KubeClient.connect(kubeconfig=settings.kubeconfig) as client, AsyncTransport() as transport:
             broker = _Broker(settings, data, client, transport)
             broker.returned = again
-            with signals.told_to(broker.asked_to_stop):
+            with signals.passed_to(broker.asked_to_stop):
                 clean = await broker.live()
             return broker.returns
     finally:

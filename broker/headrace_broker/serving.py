@@ -19,7 +19,7 @@ from headrace.core.log.epochs import Fence
 from headrace.core.resources.internal_topics import INTERNAL_TOPICS, STAGED_INTO
 from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey, Seat, TopicName, TopicUid
-from headrace_broker.admission import Admission, Budget, Requests, Share
+from headrace_broker.admission import Admission, Budget, BudgetShare, Requests
 from headrace_broker.cluster.view import ClusterView
 from headrace_broker.coordinators.coordinators import GroupCoordinators, WriterCoordinators
 from headrace_broker.coordinators.writer_coordinator import PartitionAccess
@@ -108,11 +108,11 @@ class Serving:
         """The body of what an operator or a broker asks, while it is answered. Raises what `Questions.asked` raises."""
         return self.questions.asked(request, self.holder(request), places, limit_bytes)
 
-    def body_share(self, request: web.Request) -> Share:
+    def body_share(self, request: web.Request) -> BudgetShare:
         """Of what bodies of requests may take."""
         return self.bodies.share(self.holder(request))
 
-    def answer_share(self, request: web.Request) -> Share:
+    def answer_share(self, request: web.Request) -> BudgetShare:
         """Of what answers may take."""
         return self.answers.share(self.holder(request))
 

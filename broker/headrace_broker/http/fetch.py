@@ -21,7 +21,7 @@ from headrace.core.records.raw import HEARTBEAT
 from headrace.core.types import Offset
 from headrace.http2.bodies import GZIP, BuffersResponse, Deflater
 from headrace.http2.bridge import break_off
-from headrace_broker.admission import Share
+from headrace_broker.admission import BudgetShare
 from headrace_broker.http.parameters import parse_fetch, parse_offsets, parse_place
 from headrace_broker.http.proxy import Elsewhere
 from headrace_broker.http.record_bodies import (
@@ -143,7 +143,7 @@ async def _watched_batches(first: WatchedPiece, rest: AsyncIterator[WatchedPiece
 
 
 async def _watched_lines(
-    first: WatchedPiece, rest: AsyncIterator[WatchedPiece], query: WatchQuery, share: Share, batch_bytes_max: int
+    first: WatchedPiece, rest: AsyncIterator[WatchedPiece], query: WatchQuery, share: BudgetShare, batch_bytes_max: int
 ) -> AsyncIterator[Buffer]:
     await _count(first, share, batch_bytes_max)
     async for lines in _lines_of(first, query):
@@ -158,7 +158,7 @@ async def _watched_lines(
         del piece
 
 
-async def _count(piece: WatchedPiece, share: Share, batch_bytes_max: int) -> None:
+async def _count(piece: WatchedPiece, share: BudgetShare, batch_bytes_max: int) -> None:
     """What its JSON takes while it is made. Raises BatchTooLargeError, CorruptBatchError."""
     if piece.fetched.buffers:
         unpacked = await asyncio.to_thread(unpacked_bytes_of, piece.fetched, batch_bytes_max)
@@ -210,7 +210,7 @@ class FetchRoute:
             return response
 
     async def _response(
-        self, request: web.Request, fetched: Fetched, query: FetchQuery, body_format: BodyFormat, share: Share
+        self, request: web.Request, fetched: Fetched, query: FetchQuery, body_format: BodyFormat, share: BudgetShare
     ) -> web.StreamResponse:
         if body_format is BodyFormat.BATCHES:
             headers = {**fetch_headers(fetched, fetched.next_offset), "Vary": "Accept"}
