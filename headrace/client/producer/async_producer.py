@@ -146,4 +146,4 @@ class AsyncProducer(Writer):
     async def _route(self, topic: str) -> Route:
         if self._sender.closed and self._sender.broken is None:
             raise closed_error()
-        return self._take_route(await self._brokers.layout(topic))
+        return self._take_route(await self._brokers.run(self._brokers.layout(topic)))

@@ -197,7 +197,7 @@ class Producer(Writer):
     def _route(self, topic: str) -> Route:
         if self._sender.closed and self._sender.broken is None:
             raise closed_error()
-        return self._take_route(self._brokers.layout(topic))
+        return self._take_route(self._brokers.run(self._brokers.layout(topic)))
 
     def _wait_for_room(self, size_bytes: int) -> None:
         """Under the lock: until `size_bytes` fit."""
