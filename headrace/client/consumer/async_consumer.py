@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from headrace.client import consumed_records
 from headrace.client.clock import now_ms
-from headrace.client.consumer.async_fetcher import ALONE, AsyncFetcher
+from headrace.client.consumer.async_fetcher import AsyncBetween, AsyncFetcher
 from headrace.client.consumer.cursor import Cursor, Handed
 from headrace.client.consumer.positions import Positions
 from headrace.client.record import GroupOffset, Place, Record, TopicPartition
@@ -179,7 +179,7 @@ class AsyncConsumer(Positions):
         assert self._reading is not None, "what has begun has started"
         if self._handed.stops:
             self._fetcher.settle()  # What is left of the batch is handed out to the next loop.
-        found = await self._fetcher.next_batch(self._attendance or ALONE)
+        found = await self._fetcher.next_batch(self._attendance or AsyncBetween())
         if found is None:
             self._fetcher.settle()
             self._current = None
@@ -223,7 +223,7 @@ class AsyncConsumer(Positions):
         self._fetcher.settle()
         self._handed.came_back()
         if self._attendance is not None:
-            self._attendance.resume()
+            await self._brokers.run(self._attendance.resume())
         await self._brokers.run(self._end_at(follow=reading.follow))
         self._current = reading
 
@@ -253,12 +253,12 @@ class AsyncConsumer(Positions):
         nothing is committed then.
         """
         attendance = await self._attending()
-        await attendance.run(attendance.commit(offsets, metadata))
+        await self._brokers.run(attendance.commit(offsets, metadata))
 
     async def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
         """How far the group is, by what was committed, whoever did."""
         attendance = await self._attending()
-        return await attendance.run(attendance.group_offsets())
+        return await self._brokers.run(attendance.group_offsets())
 
     async def _attending(self) -> "AsyncMember":
         if self._group is None:

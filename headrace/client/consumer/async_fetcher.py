@@ -30,13 +30,9 @@ class AsyncBetween:
         return True
 
 
-ALONE = AsyncBetween()
-
-
-class AsyncFetcher(FetchErrands):
+class AsyncFetcher(FetchErrands[AsyncBrokers]):
     def __init__(self, brokers: AsyncBrokers, reading: ReadAhead) -> None:
         super().__init__(brokers, reading)
-        self._brokers = brokers
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived: deque[Arrival] = deque()
         self._news = asyncio.Event()
@@ -57,7 +53,7 @@ class AsyncFetcher(FetchErrands):
         self.reading.settle()
         self._batches = iter(())
 
-    async def next_batch(self, between: AsyncBetween = ALONE) -> tuple[Cursor, DecodedBatch] | None:
+    async def next_batch(self, between: AsyncBetween) -> tuple[Cursor, DecodedBatch] | None:
         """Of any partition, cut to what is wanted; None when the plan is done, or reading stops.
 
         Raises the error of a partition that cannot be read, and StalledError; the next call goes on where this one
@@ -113,8 +109,7 @@ class AsyncFetcher(FetchErrands):
         if (
             not self._arrived
         ):  # Before anybody is told that there is no answer; whoever waits may be cancelled each time.
-            self._sessions.look()
-            self._look_elsewhere()
+            self._look_at_sessions()
         while self._arrived:
             self.reading.take(self._arrived.popleft(), now_ms())
         self.reading.check(now_ms())

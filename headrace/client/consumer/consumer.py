@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.client import consumed_records
 from headrace.client.clock import now_ms
 from headrace.client.consumer.cursor import Cursor
-from headrace.client.consumer.fetcher import ALONE, Fetcher
+from headrace.client.consumer.fetcher import Between, Fetcher
 from headrace.client.consumer.positions import Positions
 from headrace.client.consumer.thread_guard import Closing, Inside, ThreadGuard
 from headrace.client.record import GroupOffset, Place, Record, TopicPartition
@@ -140,9 +140,9 @@ class Consumer(Positions):
             reading.begin()
             self._handed.came_back()
             if self._attendance is not None:
-                self._attendance.resume()
+                self._attendance.run(self._attendance.resume())
             self._brokers.run(self._end_at(follow=follow))
-        return self._read(self._fetcher.batches(self._attendance or ALONE))
+        return self._read(self._fetcher.batches(self._attendance or Between()))
 
     def _read(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Iterator[tuple[Cursor, DecodedBatch]]:
         """All of them, until reading is stopped."""

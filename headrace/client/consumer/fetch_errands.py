@@ -9,21 +9,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Generic
 
 from headrace.client.clock import now_ms
 from headrace.client.consumer.cursor import Ask
 from headrace.client.consumer.fetch_session import FetchSessions
 from headrace.client.consumer.read_ahead import Added, Answered, Arrival, ReadAhead
 from headrace.client.record import TopicPartition
-from headrace.client.transport.errands import BrokerErrands, Errand, alone
+from headrace.client.transport.errands import B, Errand, alone
 from headrace.core.errors import HeadraceError, StalledError
 from headrace.core.limits import CONSUMER_REQUESTS_MAX, LEADER_SEARCH_MS
 
 
-class FetchErrands(ABC):
-    def __init__(self, brokers: BrokerErrands, reading: ReadAhead) -> None:
+class FetchErrands(ABC, Generic[B]):
+    def __init__(self, brokers: B, reading: ReadAhead) -> None:
         self.reading = reading
-        self._errands = brokers
+        self._brokers = brokers
         self._sessions = FetchSessions(brokers, self._arrive)
         self._turns = brokers.new_turns(CONSUMER_REQUESTS_MAX)
         """Of the fetches that are no asks on channels."""
@@ -54,7 +55,7 @@ class FetchErrands(ABC):
         for ask in reading.plan.due(now_ms()):
             partition = ask.cursor.partition
             # Old metadata is read again even while all goes well: there may be more partitions.
-            is_known = self._errands.directory.fresh(partition.topic, now_ms()) is not None
+            is_known = self._brokers.directory.fresh(partition.topic, now_ms()) is not None
             if not (is_known and self._sessions.ask(ask)):
                 errand = alone(self._turns, self._fetch(ask, reading.fetch_bytes, reading.wait_ms))
                 self._start(errand, partial(self._arrive, Answered(ask, _cancelled(partition))))
@@ -67,17 +68,22 @@ class FetchErrands(ABC):
         try:
             if (yield from self._sessions.open(ask, max_bytes)):
                 return
-            fetched = yield from self._errands.fetch_once(partition, ask.offset, max_bytes=max_bytes, wait_ms=wait_ms)
+            fetched = yield from self._brokers.fetch_once(partition, ask.offset, max_bytes=max_bytes, wait_ms=wait_ms)
             self._arrive(Answered(ask, fetched))
         except Exception as error:
             self._arrive(Answered(ask, as_reading_error(partition, error)))
 
     def _find_beginning(self, partition: TopicPartition) -> Errand[None]:
         try:
-            offset = yield from self._errands.offset(partition, "earliest")
+            offset = yield from self._brokers.offset(partition, "earliest")
             self._arrive(Added(partition, offset))
         except Exception as error:
             self._arrive(Added(partition, as_reading_error(partition, error)))
+
+    def _look_at_sessions(self) -> None:
+        """Nothing has come for a while."""
+        self._sessions.look()
+        self._look_elsewhere()
 
     def _look_elsewhere(self) -> None:
         """Where a leader is silent, ask who leads by now, and go there."""
@@ -91,7 +97,7 @@ class FetchErrands(ABC):
     def _search(self, topic: str) -> Errand[None]:
         try:
             with suppress(HeadraceError):  # The next look asks again.
-                yield from self._errands.ask_who_leads(topic)
+                yield from self._brokers.ask_who_leads(topic)
         finally:
             self._searching.discard(topic)
 

@@ -32,13 +32,9 @@ class Between:
         return True
 
 
-ALONE = Between()
-
-
-class Fetcher(FetchErrands):
+class Fetcher(FetchErrands[Brokers]):
     def __init__(self, brokers: Brokers, reading: ReadAhead) -> None:
         super().__init__(brokers, reading)
-        self._brokers = brokers
         self._workers = Workers("headrace-fetch", CONSUMER_REQUESTS_MAX)
         self._arrived: SimpleQueue[Arrival | None] = SimpleQueue()
         """None: somebody who waits shall look around."""
@@ -47,7 +43,7 @@ class Fetcher(FetchErrands):
         self._workers.stop()
         self._brokers.close()
 
-    def batches(self, between: Between = ALONE) -> Generator[tuple[Cursor, DecodedBatch]]:
+    def batches(self, between: Between) -> Generator[tuple[Cursor, DecodedBatch]]:
         """Batches of all partitions as they come, each cut to what is wanted, until the plan is done, or reading stops.
 
         Raises the error of a partition that cannot be read, and StalledError; the next call goes on where this one
@@ -104,8 +100,7 @@ class Fetcher(FetchErrands):
             try:
                 arrival = self._arrived.get_nowait() if patience_s is None else self._arrived.get(timeout=patience_s)
             except Empty:
-                self._sessions.look()
-                self._look_elsewhere()
+                self._look_at_sessions()
                 self.reading.check(now_ms())
                 return is_called
             patience_s = None

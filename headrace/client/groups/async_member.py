@@ -8,15 +8,15 @@ from its start to `close`.
 import asyncio
 import inspect
 import logging
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from headrace.client.clock import now_ms
 from headrace.client.consumer.async_fetcher import AsyncBetween, AsyncFetcher
-from headrace.client.consumer.options import Callback, GroupOptions, Start
+from headrace.client.consumer.options import GroupOptions, Start
 from headrace.client.groups.member import Sending
-from headrace.client.groups.member_errands import Committing, MemberErrands, Step
-from headrace.client.groups.plan import Drop, Tell
+from headrace.client.groups.member_errands import MemberErrands
 from headrace.client.record import TopicPartition
 from headrace.client.transport.async_brokers import AsyncBrokers
 from headrace.client.transport.errands import Errand
@@ -24,16 +24,15 @@ from headrace.core.errors import LocalError
 from headrace.core.groups.events import JoinReceived
 from headrace.core.limits import CONSUMER_LEAVE_MS_MIN
 
-T = TypeVar("T")
 _log = logging.getLogger("headrace.client")
 
 
-class AsyncMember(MemberErrands, AsyncBetween):
+class AsyncMember(MemberErrands[AsyncBrokers], AsyncBetween):
     def __init__(
         self, brokers: AsyncBrokers, fetcher: AsyncFetcher, options: GroupOptions, start: Start, timeout_ms: int
     ) -> None:
         super().__init__(brokers, fetcher, options, start, timeout_ms)
-        self._brokers, self._fetcher = brokers, fetcher
+        self._fetcher = fetcher
         self._changed = asyncio.Event()
         """It may be time to look."""
         self._settled = asyncio.Event()
@@ -48,7 +47,7 @@ class AsyncMember(MemberErrands, AsyncBetween):
     async def join(self) -> None:
         """Returns as a member. Raises what the coordinator says, and what was wrong when the time limit was over."""
         self._keep(asyncio.create_task(self._look_after(), name="headrace-group"))
-        self.resume()
+        await self._brokers.run(self.resume())
         while not (self.seat.is_in or self.seat.has_failed or self._closed):
             self._settled.clear()
             await self._settled.wait()
@@ -57,10 +56,6 @@ class AsyncMember(MemberErrands, AsyncBetween):
             raise LocalError(f"{self.seat.what}: closed meanwhile")
 
     # -- the reader's task -------------------------------------------------------------------------------------------
-
-    def resume(self) -> None:
-        """A reading begins: who is in the group no more joins again."""
-        self._send(self.seat.begin(now_ms()))
 
     async def follow(self) -> None:
         """Do what the group wants by now. Raises what a callback raises, and why this member is none any more."""
@@ -73,7 +68,7 @@ class AsyncMember(MemberErrands, AsyncBetween):
 
     async def _run_following(self) -> None:
         try:
-            await self.run(self._follow())
+            await self._brokers.run(self._follow())
         finally:  # Its user may have gone away meanwhile.
             self._reading.handed.is_waited_for = self._fetcher.is_asked
 
@@ -93,32 +88,12 @@ class AsyncMember(MemberErrands, AsyncBetween):
         return asyncio.current_task() is self._following
 
     async def is_settled(self) -> bool:
-        return await self.run(self._is_settled())
+        return await self._brokers.run(self._is_settled())
 
-    async def run(self, errand: Errand[T]) -> T:
-        """Carry it out and return what it gives. Raises what it raises."""
-        return await self._brokers.run(errand, self._do)
-
-    async def _do(self, step: Step) -> Any:
-        match step:
-            case Drop(partitions):
-                for partition in partitions:
-                    self._fetcher.drop(partition)
-            case Tell(callback, partitions):
-                await self._call(callback, partitions)
-            case Committing(errand, by_ms):
-                return await self._commit_alone(errand, by_ms)
-            case _:
-                return await self._brokers.do(step)
-        return None
-
-    async def _call(self, callback: Callback, partitions: list[TopicPartition]) -> None:
-        """What a callback does is its user's time."""
-        if callback is not None:
-            with self._reading.handed.waiting(whether=False):
-                outcome = callback(partitions)
-                if inspect.isawaitable(outcome):
-                    await outcome
+    async def _call(self, callback: Callable[[list[TopicPartition]], Any], partitions: list[TopicPartition]) -> None:
+        outcome = callback(partitions)
+        if inspect.isawaitable(outcome):
+            await outcome
 
     async def _commit_alone(self, errand: Errand[None], by_ms: int | None) -> bool:
         try:
@@ -127,7 +102,7 @@ class AsyncMember(MemberErrands, AsyncBetween):
         except TimeoutError:
             return False
         try:
-            await self.run(errand)
+            await self._brokers.run(errand)
         finally:
             self._committing.release()
         return True
@@ -149,7 +124,7 @@ class AsyncMember(MemberErrands, AsyncBetween):
             raise
 
     def _spawn(self, errand: Errand[None], name: str) -> asyncio.Task[None]:
-        return self._keep(asyncio.get_running_loop().create_task(self.run(errand), name=name))
+        return self._keep(asyncio.get_running_loop().create_task(self._brokers.run(errand), name=name))
 
     def _send(self, sendings: list[Sending]) -> None:
         for sending in sendings:
@@ -184,7 +159,7 @@ class AsyncMember(MemberErrands, AsyncBetween):
             async with asyncio.timeout(max(0, commit_by_ms - now_ms()) / 1000):
                 if self._following is not None:
                     await asyncio.wait([self._following])
-                await self.run(self._hand_back(commit_by_ms))
+                await self._brokers.run(self._hand_back(commit_by_ms))
         except TimeoutError:
             _log.warning("%s: closed before all callbacks were done", self.seat.what)
         finally:

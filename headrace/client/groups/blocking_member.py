@@ -9,19 +9,19 @@ its construction to `close`.
 
 import os
 import threading
+from collections.abc import Callable
 from functools import partial
 from time import sleep
-from typing import Any, TypeVar
+from typing import Any
 
 from headrace.client.clock import now_ms
 from headrace.client.consumer.fetcher import Between, Fetcher
-from headrace.client.consumer.options import Callback, GroupOptions, Start
+from headrace.client.consumer.options import GroupOptions, Start
 from headrace.client.groups.member import Sending
-from headrace.client.groups.member_errands import Committing, MemberErrands, Step
-from headrace.client.groups.plan import Drop, Tell
+from headrace.client.groups.member_errands import MemberErrands
 from headrace.client.record import TopicPartition
 from headrace.client.transport.brokers import Brokers, Workers
-from headrace.client.transport.errands import Errand
+from headrace.client.transport.errands import Course, Errand, T
 from headrace.core.groups.events import JoinReceived
 from headrace.core.limits import CONSUMER_LEAVE_MS_MIN, MEMBER_REQUESTS_MAX
 from headrace.http2.interrupts import HeldInterrupts
@@ -29,15 +29,12 @@ from headrace.http2.interrupts import HeldInterrupts
 _COMMITTING_LOOK_S = 0.01
 """How often to look whether another commit is done."""
 
-T = TypeVar("T")
 
-
-class BlockingMember(MemberErrands, Between):
+class BlockingMember(MemberErrands[Brokers], Between):
     def __init__(
         self, brokers: Brokers, fetcher: Fetcher, options: GroupOptions, start: Start, timeout_ms: int
     ) -> None:
         super().__init__(brokers, fetcher, options, start, timeout_ms)
-        self._brokers = brokers
         self._workers = Workers("headrace-group-requests", MEMBER_REQUESTS_MAX)
         self._changed = threading.Condition()
         """The member's lock; told when it may be time to look."""
@@ -53,17 +50,12 @@ class BlockingMember(MemberErrands, Between):
     def join(self) -> None:
         """Returns as a member. Raises what the coordinator says, and what was wrong when the time limit was over."""
         threading.Thread(target=self._look_after, name="headrace-group", daemon=True).start()
-        self.resume()
+        self.run(self.resume())
         with self._changed:
             self._changed.wait_for(lambda: self.seat.is_in or self.seat.has_failed)
             self.seat.raise_error()
 
     # -- the reader's thread -----------------------------------------------------------------------------------------
-
-    def resume(self) -> None:
-        """A reading begins: who is in the group no more joins again."""
-        with HeldInterrupts(), self._changed:
-            self._send(self.seat.begin(now_ms()))
 
     def follow(self) -> None:
         """Do what the group wants by now. Raises what a callback raises, and why this member is none any more."""
@@ -74,52 +66,34 @@ class BlockingMember(MemberErrands, Between):
         return self.run(self._is_settled())
 
     def run(self, errand: Errand[T]) -> T:
-        """Decisions are made with the lock, steps carried out without. Interrupts strike in steps that take long."""
+        """Decisions are made with the lock, steps carried out without. Interrupts strike in steps alone."""
         with HeldInterrupts() as interrupts:
+            with self._changed:
+                course = Course(errand)
+            while course.step is not None:
+                try:
+                    done = interrupts.allowing(course.step.by, self._brokers)
+                except BaseException as error:
+                    with self._changed:
+                        course.failed(error)
+                else:
+                    with self._changed:
+                        course.done(done)
+        return course.result
+
+    def _call(self, callback: Callable[[list[TopicPartition]], Any], partitions: list[TopicPartition]) -> None:
+        callback(partitions)
+
+    def _commit_alone(self, errand: Errand[None], by_ms: int | None) -> bool:
+        with HeldInterrupts() as interrupts:
+            while not self._committing.acquire(blocking=False):  # Nothing that may be interrupted takes a lock here.
+                if by_ms is not None and now_ms() >= by_ms:
+                    return False
+                interrupts.allowing(sleep, _COMMITTING_LOOK_S)
             try:
-                with self._changed:
-                    step = next(errand)
-                while True:
-                    try:
-                        done = self._do(step, interrupts)
-                    except BaseException as error:
-                        with self._changed:
-                            step = errand.throw(error)
-                    else:
-                        with self._changed:
-                            step = errand.send(done)
-            except StopIteration as ended:
-                result: T = ended.value
-                return result
-
-    def _do(self, step: Step, interrupts: HeldInterrupts) -> Any:
-        match step:
-            case Drop(partitions):
-                for partition in partitions:
-                    self._fetches.drop(partition)
-                return None
-            case Tell(callback, partitions):
-                return interrupts.allowing(self._call, callback, partitions)
-            case Committing(errand, by_ms):
-                return self._commit_alone(errand, by_ms, interrupts)
-            case _:
-                return interrupts.allowing(self._brokers.do, step)
-
-    def _call(self, callback: Callback, partitions: list[TopicPartition]) -> None:
-        """What a callback does is its user's time."""
-        if callback is not None:
-            with self._reading.handed.waiting(whether=False):
-                callback(partitions)
-
-    def _commit_alone(self, errand: Errand[None], by_ms: int | None, interrupts: HeldInterrupts) -> bool:
-        while not self._committing.acquire(blocking=False):  # Nothing that may be interrupted takes a lock here.
-            if by_ms is not None and now_ms() >= by_ms:
-                return False
-            interrupts.allowing(sleep, _COMMITTING_LOOK_S)
-        try:
-            interrupts.allowing(self.run, errand)
-        finally:
-            self._committing.release()
+                interrupts.allowing(self.run, errand)
+            finally:
+                self._committing.release()
         return True
 
     # -- in the background -------------------------------------------------------------------------------------------

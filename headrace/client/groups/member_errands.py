@@ -3,16 +3,14 @@
 `GroupMember` decides, `Plan` gives the order, and the errands here say what is to be asked, sent and told for it. No
 I/O. Nothing else happens to the member between two steps of an errand: the blocking face holds a lock, which nobody
 holds while a step is carried out; on an event loop nothing comes in between. Commits go one by one, so that none
-overtakes a later one. `MemberErrands` is the base of `BlockingMember` and `AsyncMember`. Each carries out the steps of
-brokers (`transport.errands`), and `Tell`, `Drop` and `Committing`.
+overtakes a later one. `MemberErrands` is the base of `BlockingMember` and `AsyncMember`.
 """
 
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, assert_never
+from typing import Any, Generic, assert_never
 
 from headrace.client.clock import now_ms
 from headrace.client.consumer.fetch_errands import FetchErrands
@@ -24,8 +22,7 @@ from headrace.client.groups.member import GroupMember, Sending
 from headrace.client.groups.plan import AskOffsets, CommitPassed, Drop, LookUp, Plan, Say, Tell
 from headrace.client.groups.plan import Step as PlanStep
 from headrace.client.record import GroupOffset, TopicPartition
-from headrace.client.transport import errands
-from headrace.client.transport.errands import BrokerErrands, Errand
+from headrace.client.transport.errands import B, Course, Errand, Here
 from headrace.core.errors import HeadraceError, LocalError, UnknownTopicError
 from headrace.core.groups.identity import GroupName
 from headrace.core.limits import CONSUMER_CLOSE_MS_DEFAULT, GROUP_REQUEST_TIMEOUT_MS
@@ -33,22 +30,11 @@ from headrace.core.limits import CONSUMER_CLOSE_MS_DEFAULT, GROUP_REQUEST_TIMEOU
 _log = logging.getLogger("headrace.client")
 
 
-@dataclass(frozen=True, slots=True)
-class Committing:
-    """Carry out the errand while nobody else commits; it gives False where somebody else does until `by_ms`."""
-
-    errand: Errand[None]
-    by_ms: int | None
-
-
-Step: TypeAlias = errands.Step | Tell | Drop | Committing
-
-
-class MemberErrands(ABC):
+class MemberErrands(ABC, Generic[B]):
     def __init__(
-        self, brokers: BrokerErrands, fetches: FetchErrands, options: GroupOptions, start: Start, timeout_ms: int
+        self, brokers: B, fetches: FetchErrands[B], options: GroupOptions, start: Start, timeout_ms: int
     ) -> None:
-        self._errands, self._fetches, self._reading = brokers, fetches, fetches.reading
+        self._brokers, self._fetches, self._reading = brokers, fetches, fetches.reading
         self.seat = GroupMember(options, self._reading.handed, new_member_id, brokers.trouble, timeout_ms)
         self._coordinator = CoordinatorClient(brokers, GroupName(brokers.namespace, options.group))
         self._plan = Plan(self.seat, self._reading, brokers.directory, start, now_ms)
@@ -59,6 +45,14 @@ class MemberErrands(ABC):
     @abstractmethod
     def _spawn(self, errand: Errand[None], name: str) -> object:
         """Carry it out in the background."""
+
+    @abstractmethod
+    def _call(self, callback: Callable[[list[TopicPartition]], Any], partitions: list[TopicPartition]) -> Any:
+        """Call it. Raises what it raises."""
+
+    @abstractmethod
+    def _commit_alone(self, errand: Errand[None], by_ms: int | None) -> Any:
+        """Carry it out while nobody else commits. False where somebody else does until `by_ms`."""
 
     @abstractmethod
     def _send(self, sendings: list[Sending]) -> None:
@@ -73,6 +67,11 @@ class MemberErrands(ABC):
         """The member may have changed: wake those who wait for that."""
 
     # -- the reader --------------------------------------------------------------------------------------------------
+
+    def resume(self) -> Errand[None]:
+        """A reading begins: who is in the group no more joins again."""
+        self._send(self.seat.begin(now_ms()))
+        yield from ()
 
     def _follow(self) -> Errand[None]:
         """Do what the group wants by now. Raises what a callback raises, and why this member is none any more."""
@@ -95,7 +94,7 @@ class MemberErrands(ABC):
     def _exists(self, topic: str) -> Errand[bool]:
         """Unless brokers say that it does not: the coordinator is about to hear of it, or nobody can be asked yet."""
         try:
-            yield from self._errands.layout_once(topic)
+            yield from self._brokers.layout_once(topic)
         except UnknownTopicError:
             return False
         except HeadraceError as error:
@@ -110,30 +109,32 @@ class MemberErrands(ABC):
 
     def _steps(self, errand: Errand[None]) -> Errand[None]:
         """An errand of the plan, in steps that a face carries out."""
-        try:
-            step = next(errand)
-            while True:
-                try:
-                    done = yield from self._step(step)
-                except BaseException as error:
-                    step = errand.throw(error)
-                else:
-                    step = errand.send(done)
-        except StopIteration:
-            return
+        course = Course(errand)
+        while course.step is not None:
+            try:
+                done = yield from self._step(course.step)
+            except BaseException as error:
+                course.failed(error)
+            else:
+                course.done(done)
 
     def _step(self, step: PlanStep) -> Errand[Any]:
         match step:
             case Say(sendings):
                 self._send(sendings)
-            case Drop() | Tell():
-                yield step
+            case Drop(partitions):
+                for partition in partitions:
+                    self._fetches.drop(partition)
+            case Tell(callback, partitions):
+                if callback is not None:
+                    with self._reading.handed.waiting(whether=False):  # What a callback does is its user's time.
+                        yield Here(partial(self._call, callback, partitions))
             case CommitPassed(partitions, by_ms):
                 yield from self._commit_passed(partitions, by_ms)
             case AskOffsets(partitions, names):
                 return (yield from self._coordinator.offsets_once(partitions, names))
             case LookUp(partitions, timestamp):
-                return (yield from self._errands.offsets_once(partitions, timestamp, GROUP_REQUEST_TIMEOUT_MS))
+                return (yield from self._brokers.offsets_once(partitions, timestamp, GROUP_REQUEST_TIMEOUT_MS))
             case _:
                 assert_never(step)
         return None
@@ -143,13 +144,15 @@ class MemberErrands(ABC):
     def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> Errand[None]:
         """Raises FencedMemberError where a partition is not ours any more: nothing is committed then."""
         with self._reading.handed.waiting():
-            yield Committing(self._commit_parts(partial(self.seat.commit_of, offsets, metadata), None), None)
+            parts = self._commit_parts(partial(self.seat.commit_of, offsets, metadata), None)
+            yield Here(partial(self._commit_alone, parts, None))
 
     def _commit_passed(self, partitions: list[TopicPartition] | None, by_ms: int) -> Errand[None]:
         """Where it fails, whoever reads on begins a little earlier: that is for the log."""
         with self._reading.handed.waiting():
             try:
-                if not (yield Committing(self._commit_parts(partial(self.seat.passed, partitions), by_ms), by_ms)):
+                parts = self._commit_parts(partial(self.seat.passed, partitions), by_ms)
+                if not (yield Here(partial(self._commit_alone, parts, by_ms))):
                     raise LocalError("an earlier commit is not answered")
             except HeadraceError as error:
                 _log.warning("%s", self.seat.not_committed(error))
@@ -160,7 +163,7 @@ class MemberErrands(ABC):
         parts = choose().parts()
         timeout_ms = None if by_ms is None else max(0, by_ms - now_ms())
         for part in parts:
-            yield from self._errands.retrying(what, partial(self._commit_once, part, by_ms), timeout_ms=timeout_ms)
+            yield from self._brokers.retrying(what, partial(self._commit_once, part, by_ms), timeout_ms=timeout_ms)
 
     def _commit_once(self, commit: Commit, by_ms: int | None = None) -> Errand[None]:
         if by_ms is None and self._close_by_ms is not None:  # Its user commits, and it is closed meanwhile.
@@ -201,7 +204,7 @@ class MemberErrands(ABC):
         if self._closed:
             return
         try:
-            yield Committing(self._commit_each_once(commit), 0)
+            yield Here(partial(self._commit_alone, self._commit_each_once(commit), 0))
         except Exception as error:
             if not as_group_error(error).retriable:
                 _log.warning("%s", self.seat.not_committed(as_group_error(error)))

@@ -101,14 +101,13 @@ class LoopRows(RowBatch):
 _log = logging.getLogger(__name__)
 
 
-class AsyncSender(SendErrands[LoopRows]):
+class AsyncSender(SendErrands[AsyncBrokers, LoopRows]):
     def __init__(self, brokers: AsyncBrokers, options: ProducerOptions) -> None:
         self.lock = brokers.new_guard()
         self.in_flight = InFlight(options, LoopRows, brokers.trouble, brokers.directory.newest)
         super().__init__(brokers, options)
         self.ended = False
         self.check_loop = brokers.check_loop
-        self._brokers = brokers
         self._tasks: set[asyncio.Task[None]] = set()
         self.room = asyncio.Lock()
         """Held by the first of those who wait for room: woken all at once, thousands would plan for each answer."""

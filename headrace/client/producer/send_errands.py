@@ -20,21 +20,21 @@ from headrace.client.producer.in_flight import Again, Arrived, InFlight, Outcome
 from headrace.client.producer.produce_session import ProduceSessions
 from headrace.client.producer.writer import ProducerOptions, unsendable
 from headrace.client.transport.calls import Buffers
-from headrace.client.transport.errands import BrokerErrands, Errand, alone
+from headrace.client.transport.errands import B, Errand, alone
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import PRODUCER_REQUESTS_MAX
 
 
-class SendErrands(ABC, Generic[Rows]):
+class SendErrands(ABC, Generic[B, Rows]):
     in_flight: InFlight[Rows]
     lock: Any
 
-    def __init__(self, brokers: BrokerErrands, options: ProducerOptions) -> None:
+    def __init__(self, brokers: B, options: ProducerOptions) -> None:
         self.closed = False
         """Nothing more is taken."""
         self.broken: HeadraceError | None = None
         """Nothing moves any more."""
-        self._errands, self._options = brokers, options
+        self._brokers, self._options = brokers, options
         self._sessions = ProduceSessions(brokers, options.acks, self._tell, self._cancelled)
         self._turns = brokers.new_turns(PRODUCER_REQUESTS_MAX)
         self._answered: set[Batch] = set()
@@ -87,7 +87,7 @@ class SendErrands(ABC, Generic[Rows]):
         try:
             is_sent, base_offset = (yield from self._sessions.open(batch, encoded)), 0
             if not is_sent:
-                base_offset = yield from self._errands.produce_once(batch.partition, encoded, self._options.acks)
+                base_offset = yield from self._brokers.produce_once(batch.partition, encoded, self._options.acks)
         except HeadraceError as error:
             self._carry_out(Refused.request(batch, error))
         except Exception as error:
@@ -112,13 +112,13 @@ class SendErrands(ABC, Generic[Rows]):
 
     def _maybe_refresh(self, topic: str) -> None:
         """Channels go on without metadata; but there may be more partitions by now."""
-        if topic not in self._refreshing and self._errands.directory.fresh(topic, now_ms()) is None:
+        if topic not in self._refreshing and self._brokers.directory.fresh(topic, now_ms()) is None:
             self._ask(topic, self._refresh(topic))
 
     def _refresh(self, topic: str) -> Errand[None]:
         try:
             with suppress(HeadraceError):  # The next batch asks again.
-                yield from self._errands.layout_once(topic)
+                yield from self._brokers.layout_once(topic)
         finally:
             self._refreshing.discard(topic)
 
@@ -132,7 +132,7 @@ class SendErrands(ABC, Generic[Rows]):
     def _search(self, topic: str) -> Errand[None]:
         try:
             with suppress(HeadraceError):  # The next look asks again.
-                yield from self._errands.ask_who_leads(topic)
+                yield from self._brokers.ask_who_leads(topic)
                 self._sessions.look_elsewhere()
         finally:
             self._refreshing.discard(topic)
@@ -146,7 +146,7 @@ class SendErrands(ABC, Generic[Rows]):
     def _carry_out(self, outcome: Outcome) -> None:
         verdict = self.in_flight.judge(outcome, now_ms())
         if verdict.forget is not None:
-            self._errands.directory.forget(verdict.forget)
+            self._brokers.directory.forget(verdict.forget)
         if verdict.again is not None:
             with self.lock:
                 self.in_flight.put_back(verdict.again)

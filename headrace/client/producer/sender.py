@@ -34,7 +34,7 @@ from headrace.http2.interrupts import HeldInterrupts
 _log = logging.getLogger(__name__)
 
 
-class Sender(SendErrands[ThreadRows]):
+class Sender(SendErrands[Brokers, ThreadRows]):
     def __init__(self, brokers: Brokers, options: ProducerOptions) -> None:
         self._make_lock()
         super().__init__(brokers, options)
@@ -42,7 +42,6 @@ class Sender(SendErrands[ThreadRows]):
         """Its threads and connections end, also where `close` was interrupted while it flushed."""
         self.is_parents = False
         """This is the child of a fork: what was sent is its parent's."""
-        self._brokers = brokers
         self._workers = Workers("headrace-produce", PRODUCER_REQUESTS_MAX)
         make_rows = partial(ThreadRows, carrier_of=self._sessions.carrier)
         self.in_flight = InFlight(options, make_rows, brokers.trouble, brokers.directory.newest)

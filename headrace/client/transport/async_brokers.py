@@ -6,48 +6,22 @@ session's stream; nothing is awaited between a step of the session and the news 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
-from typing import Any, TypeVar, assert_never
+from typing import Any
 
-from headrace.client.clock import now_ms
 from headrace.client.transport import calls
 from headrace.client.transport.calls import Call
-from headrace.client.transport.discovery import Servers
-from headrace.client.transport.errands import (
-    Alone,
-    BrokerErrands,
-    Connect,
-    Each,
-    Errand,
-    Exchange,
-    Listener,
-    Pause,
-    Session,
-    Step,
-)
+from headrace.client.transport.errands import BrokerErrands, Course, Errand, Listener, Session, T
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, LocalError
 from headrace.core.limits import OFFSET_REQUESTS_MAX
 from headrace.http2.async_transport import AsyncStream, AsyncTransport
 from headrace.http2.exchange import Response
 
-T = TypeVar("T")
-
 
 class AsyncBrokers(BrokerErrands):
-    def __init__(
-        self,
-        server: str | Servers | None,
-        namespace: str | None,
-        *,
-        ca_file: str | None = None,
-        timeout_ms: int,
-        request_timeout_ms: int,
-    ) -> None:
-        super().__init__(
-            server, namespace, ca_file=ca_file, timeout_ms=timeout_ms, request_timeout_ms=request_timeout_ms
-        )
+    def _open(self) -> None:
         self._closed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._readers: set[asyncio.Task[None]] = set()
@@ -82,55 +56,41 @@ class AsyncBrokers(BrokerErrands):
     def new_guard(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    async def run(self, errand: Errand[T], do: Callable[[Any], Awaitable[Any]] | None = None) -> T:
-        """Carry it out and return what it gives. Raises what it raises. `do` is for whoever has steps of his own."""
-        carry_out = do or self.do
-        try:
-            step = next(errand)
-            while True:
-                try:
-                    done = await carry_out(step)
-                except BaseException as error:
-                    step = errand.throw(error)
-                else:
-                    step = errand.send(done)
-        except StopIteration as ended:
-            result: T = ended.value
-            return result
+    async def run(self, errand: Errand[T]) -> T:
+        """Carry it out and return what it gives. Raises what it raises."""
+        course = Course(errand)
+        while course.step is not None:
+            try:
+                done = await course.step.by(self)
+            except BaseException as error:
+                course.failed(error)
+            else:
+                course.done(done)
+        return course.result
 
-    async def do(self, step: Step) -> Any:
-        """Carry out one step of an errand."""
-        match step:
-            case Exchange(url, call):
-                return await self._exchange(url, call)
-            case Pause(until_ms):
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(max(0, until_ms - now_ms()) / 1000):
-                        await self._closed.wait()
-                return self._closed.is_set()
-            case Alone(lock, errand):
-                async with lock:
-                    return await self.run(errand)
-            case Each(errands):
-                return await self._each(errands)
-            case Connect(session, listener):
-                return await self._connect(session, listener)
-            case _:
-                assert_never(step)
+    async def pause(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        return self._closed.is_set()
 
-    async def _exchange(self, url: str, call: Call) -> Response:
+    async def alone(self, lock: asyncio.Lock | asyncio.Semaphore, errand: Errand[T]) -> T:
+        async with lock:
+            return await self.run(errand)
+
+    async def exchange(self, url: str, call: Call) -> Response:
         """The whole response within the call's time limit."""
-        headers = self.directory.headers_of(call)
+        url_of_call, headers = url + call.path, self.directory.headers_of(call)
         try:
             async with asyncio.timeout(call.timeout_s):
                 head = await self._transport.request(
-                    call.method, url + call.path, headers=headers, body=call.body, timeout_s=call.timeout_s
+                    call.method, url_of_call, headers=headers, body=call.body, timeout_s=call.timeout_s
                 )
                 return Response(head.status, head.headers, await head.read())
         except TimeoutError:
             raise BrokerUnreachableError(f"{url} did not answer within {call.timeout_s:g} s") from None
 
-    async def _each(self, errands: Sequence[Errand[Any]]) -> list[Any]:
+    async def each(self, errands: Sequence[Errand[Any]]) -> list[Any]:
         turn = asyncio.Semaphore(OFFSET_REQUESTS_MAX)
 
         async def run_in_turn(errand: Errand[Any]) -> Any:
@@ -144,7 +104,7 @@ class AsyncBrokers(BrokerErrands):
             for task in tasks:
                 task.cancel()
 
-    async def _connect(self, session: Session, listener: Listener) -> AsyncStream:
+    async def connect(self, session: Session, listener: Listener) -> AsyncStream:
         url = session.url + calls.SESSIONS_PATH
         stream = await self._transport.open("POST", url, headers=self.session_headers, decode=session.decode)
         task = asyncio.get_running_loop().create_task(_read(listener, session, stream), name="headrace-session")
@@ -160,14 +120,10 @@ class AsyncBrokers(BrokerErrands):
 
 
 async def _read(listener: Listener, session: Session, stream: AsyncStream) -> None:
-    refusal: list[bytes] = []
     try:
         while chunks := await stream.receive(None):
-            if stream.status >= 400:
-                refusal += chunks
-            else:
-                listener.arrived(session, chunks)
+            listener.arrived(session, stream, chunks)
     except HeadraceError as error:
-        listener.ended(session, stream, refusal, error)
+        listener.ended(session, stream, error)
     else:
-        listener.ended(session, stream, refusal)
+        listener.ended(session, stream)

@@ -12,27 +12,14 @@ Commands load this module without arrays: it imports neither NumPy nor pyarrow, 
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar, assert_never
+from typing import Any
 
-from headrace.client.clock import now_ms
 from headrace.client.transport import calls
 from headrace.client.transport.calls import Call
-from headrace.client.transport.discovery import Servers
-from headrace.client.transport.errands import (
-    Alone,
-    BrokerErrands,
-    Connect,
-    Each,
-    Errand,
-    Exchange,
-    Listener,
-    Pause,
-    Session,
-    Step,
-)
+from headrace.client.transport.errands import BrokerErrands, Course, Errand, Listener, Session, T
 from headrace.core.limits import OFFSET_REQUESTS_MAX
 from headrace.http2.blocking_transport import BlockingStream, BlockingTransport
 from headrace.http2.exchange import Response
@@ -92,22 +79,8 @@ class Workers:
             self._busy -= 1
 
 
-T = TypeVar("T")
-
-
 class Brokers(BrokerErrands):
-    def __init__(
-        self,
-        server: str | Servers | None,
-        namespace: str | None,
-        *,
-        ca_file: str | None = None,
-        timeout_ms: int,
-        request_timeout_ms: int,
-    ) -> None:
-        super().__init__(
-            server, namespace, ca_file=ca_file, timeout_ms=timeout_ms, request_timeout_ms=request_timeout_ms
-        )
+    def _open(self) -> None:
         self._closed = threading.Event()
         self._transport = BlockingTransport(self.directory.servers.ssl_context)
 
@@ -118,51 +91,41 @@ class Brokers(BrokerErrands):
     def new_lock(self) -> threading.Lock:
         return threading.Lock()
 
-    def new_turns(self, limit: int) -> AbstractContextManager[None]:
-        return nullcontext()
+    def new_turns(self, limit: int) -> threading.Semaphore:
+        return threading.Semaphore(limit)
 
     def new_guard(self) -> threading.Lock:
         return threading.Lock()
 
     def run(self, errand: Errand[T]) -> T:
         """Carry it out and return what it gives. Raises what it raises."""
-        try:
-            step = next(errand)
-            while True:
-                try:
-                    done = self.do(step)
-                except BaseException as error:
-                    step = errand.throw(error)
-                else:
-                    step = errand.send(done)
-        except StopIteration as ended:
-            result: T = ended.value
-            return result
+        course = Course(errand)
+        while course.step is not None:
+            try:
+                done = course.step.by(self)
+            except BaseException as error:
+                course.failed(error)
+            else:
+                course.done(done)
+        return course.result
 
-    def do(self, step: Step) -> Any:
-        """Carry out one step of an errand."""
-        match step:
-            case Exchange(url, call):
-                return self._exchange(url, call)
-            case Pause(until_ms):
-                return self._closed.wait(max(0, until_ms - now_ms()) / 1000)
-            case Alone(lock, errand):
-                with lock:
-                    return self.run(errand)
-            case Each(errands):
-                return self._each(errands)
-            case Connect(session, listener):
-                return self._connect(session, listener)
-            case _:
-                assert_never(step)
-
-    def _exchange(self, url: str, call: Call) -> Response:
-        headers = self.directory.headers_of(call)
+    def exchange(self, url: str, call: Call) -> Response:
         return self._transport.request(
-            call.method, url + call.path, headers=headers, body=call.body, timeout_s=call.timeout_s
+            call.method,
+            url + call.path,
+            headers=self.directory.headers_of(call),
+            body=call.body,
+            timeout_s=call.timeout_s,
         )
 
-    def _each(self, errands: Sequence[Errand[Any]]) -> list[Any]:
+    def pause(self, seconds: float) -> bool:
+        return self._closed.wait(seconds)
+
+    def alone(self, lock: AbstractContextManager[Any], errand: Errand[T]) -> T:
+        with lock:
+            return self.run(errand)
+
+    def each(self, errands: Sequence[Errand[Any]]) -> list[Any]:
         answers: SimpleQueue[tuple[int, Any, Exception | None]] = SimpleQueue()
         # Not an executor: that would make Ctrl-C wait until every look-up has given up.
         workers = Workers("headrace-offsets", OFFSET_REQUESTS_MAX)
@@ -188,23 +151,21 @@ class Brokers(BrokerErrands):
         except Exception as error:
             tell((number, None, error))
 
-    def _connect(self, session: Session, listener: Listener) -> BlockingStream:
+    def connect(self, session: Session, listener: Listener) -> BlockingStream:
         return self._transport.open(
             "POST",
             session.url + calls.SESSIONS_PATH,
             headers=self.session_headers,
-            listener=partial(_happened, listener, session, []),
+            listener=partial(_happened, listener, session),
             decode=session.decode,
         )
 
 
-def _happened(listener: Listener, session: Session, refusal: list[bytes], stream: BlockingStream) -> None:
+def _happened(listener: Listener, session: Session, stream: BlockingStream) -> None:
     """Called by the connection's thread."""
     is_over = stream.is_over
     chunks = stream.take()
-    if stream.status >= 400:
-        refusal += chunks
-    elif chunks:
-        listener.arrived(session, chunks)
+    if chunks:
+        listener.arrived(session, stream, chunks)
     if is_over:
-        listener.ended(session, stream, refusal, stream.error)
+        listener.ended(session, stream, stream.error)

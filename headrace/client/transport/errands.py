@@ -6,7 +6,7 @@ An errand that asks nobody returns at once.
 
     Exchange   one request and its whole response        Pause   wait, or hear that the client was closed
     Alone      an errand while no other holds its lock   Each    several errands, some at a time
-    Connect    a stream to a broker, for a session
+    Connect    a stream to a broker, for a session       Here    something that the owner of the errand does
 
 A request goes to the partition's leader, or through another broker while the leader's URL cannot be reached. The
 `*_once` errands try once and raise; the callers' retry policies decide what comes next. `retrying` is that loop for
@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from headrace.client.clock import now_ms
 from headrace.client.record import TopicPartition
@@ -36,47 +36,104 @@ from headrace.http2.origin import Attempts
 T = TypeVar("T")
 
 
+Errand: TypeAlias = Generator[Any, Any, T]
+"""The steps are `Step`s; those about groups have others, too (`groups.member_errands`)."""
+
+
+class Step(ABC):
+    """Something that a face does for an errand."""
+
+    @abstractmethod
+    def by(self, face: "BrokerErrands") -> Any:
+        """Have it done: what comes of it, or on an event loop its awaitable."""
+
+
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Step):
     """A request to this URL; it gives the Response, of any status. Raises BrokerUnreachableError."""
 
     url: str
     call: Call
 
+    def by(self, face: "BrokerErrands") -> Any:
+        return face.exchange(self.url, self.call)
+
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Step):
     """Wait until then; it gives True where the client is closed by then, or meanwhile."""
 
     until_ms: int
 
+    def by(self, face: "BrokerErrands") -> Any:
+        return face.pause(max(0, self.until_ms - now_ms()) / 1000)
+
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class Alone(Step):
     """Carry out the errand with the lock, and give its result: one of `new_lock`, or of `new_turns`."""
 
     lock: Any
-    errand: "Errand[Any]"
+    errand: Errand[Any]
+
+    def by(self, face: "BrokerErrands") -> Any:
+        return face.alone(self.lock, self.errand)
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class Each(Step):
     """Carry out these, OFFSET_REQUESTS_MAX at a time; it gives their results in order. Raises the first failure."""
 
-    errands: Sequence["Errand[Any]"]
+    errands: Sequence[Errand[Any]]
+
+    def by(self, face: "BrokerErrands") -> Any:
+        return face.each(self.errands)
 
 
 @dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(Step):
     """Open a stream to the broker of `session`; `listener` hears of what comes, and why it ends."""
 
     session: "Session"
     listener: "Listener"
 
+    def by(self, face: "BrokerErrands") -> Any:
+        return face.connect(self.session, self.listener)
 
-Step: TypeAlias = Exchange | Pause | Alone | Each | Connect
-Errand: TypeAlias = Generator[Any, Any, T]
-"""The steps are `Step`s; those about groups have others, too (`groups.plan`)."""
+
+@dataclass(frozen=True, slots=True)
+class Here(Step):
+    """Something that the errand's owner does: `work` gives what comes of it, or on an event loop its awaitable."""
+
+    work: Callable[[], Any]
+
+    def by(self, face: "BrokerErrands") -> Any:
+        return self.work()
+
+
+class Course(Generic[T]):
+    """An errand under way: `step` is to be carried out next; None where it is over, and gave `result`."""
+
+    result: T
+
+    def __init__(self, errand: Errand[T]) -> None:
+        self._errand = errand
+        self.step: Any = None
+        self.done(None)
+
+    def done(self, result: Any) -> None:
+        """The step gave this; the errand decides what is next. Raises what it raises."""
+        try:
+            self.step = self._errand.send(result)
+        except StopIteration as ended:
+            self.step, self.result = None, ended.value
+
+    def failed(self, error: BaseException) -> None:
+        """The step raised this. Raises what the errand raises."""
+        try:
+            self.step = self._errand.throw(error)
+        except StopIteration as ended:
+            self.step, self.result = None, ended.value
 
 
 class Session(Protocol):
@@ -98,14 +155,18 @@ class Stream(Protocol):
 
 
 class Listener(Protocol):
-    def arrived(self, session: Any, frames: list[Any]) -> None:
-        """What `session.decode` made of what came."""
+    def arrived(self, session: Any, stream: Any, chunks: list[Any]) -> None:
+        """What `session.decode` made of what came; pieces of its body where the answer is an error."""
 
-    def ended(self, session: Any, stream: Any, refusal: list[bytes], error: HeadraceError | None = None) -> None:
-        """Nothing more comes: the stream broke by `error`, or its answer is complete (`refusal`: an error's body)."""
+    def ended(self, session: Any, stream: Any, error: HeadraceError | None = None) -> None:
+        """Nothing more comes: the stream broke by `error`, or its answer is complete."""
 
     def cancelled(self, session: Any) -> None:
         """Somebody from outside has ended the reading of the stream."""
+
+
+B = TypeVar("B", bound="BrokerErrands")
+"""The face that an errand's owner has."""
 
 
 def alone(lock: Any, errand: Errand[T]) -> Errand[T]:
@@ -134,6 +195,11 @@ class BrokerErrands(ABC):
         self._random = Random()
         self._reading_metadata = self.new_lock()
         self._metadata_attempts = Attempts()
+        self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Make what the face needs for its steps."""
 
     @abstractmethod
     def new_lock(self) -> Any:
@@ -141,11 +207,27 @@ class BrokerErrands(ABC):
 
     @abstractmethod
     def new_turns(self, limit: int) -> Any:
-        """A lock that so many may hold; it does nothing where threads are as few."""
+        """A lock that so many may hold."""
 
     @abstractmethod
     def new_guard(self) -> AbstractContextManager[Any]:
         """A lock for what several threads change; on an event loop, where nothing comes in between, it does nothing."""
+
+    @abstractmethod
+    def exchange(self, url: str, call: Call) -> Any:
+        """Carry out an `Exchange`; the others likewise."""
+
+    @abstractmethod
+    def pause(self, seconds: float) -> Any: ...
+
+    @abstractmethod
+    def alone(self, lock: Any, errand: Errand[Any]) -> Any: ...
+
+    @abstractmethod
+    def each(self, errands: Sequence[Errand[Any]]) -> Any: ...
+
+    @abstractmethod
+    def connect(self, session: Session, listener: Listener) -> Any: ...
 
     @property
     def session_headers(self) -> dict[str, str]:

@@ -54,6 +54,8 @@ class LeaderSession(ABC, Generic[C, N]):
         self.url = url
         self.error: HeadraceError | None = None
         """Why it is over; None while it is not."""
+        self.refusal: list[bytes] = []
+        """What came of an answer that is an error."""
         self._has_come = False
         """Something has arrived, whole frames or not."""
         self._channels: dict[int, C] = {}
@@ -176,13 +178,16 @@ class KnownSessions(ABC, Generic[S]):
                 self._hear(session, news)
         return silent
 
-    def arrived(self, session: S, frames: list[Frame]) -> None:
+    def arrived(self, session: S, stream: Stream, chunks: list[Any]) -> None:
+        if stream.status >= 400:
+            session.refusal += chunks
+            return
         with self._guard:
-            news = session.receive(frames)
+            news = session.receive(chunks)
         self._hear(session, news)
 
-    def ended(self, session: S, stream: Stream, refusal: list[bytes], error: HeadraceError | None = None) -> None:
-        self._end(session, error or self._why(session, stream, refusal))
+    def ended(self, session: S, stream: Stream, error: HeadraceError | None = None) -> None:
+        self._end(session, error or self._why(session, stream))
 
     def _end(self, session: S, error: HeadraceError) -> None:
         error = self._told(session, error)
@@ -224,11 +229,11 @@ class KnownSessions(ABC, Generic[S]):
         known = self._streams.get(url)
         return known if known is not None and known[0].error is None else None
 
-    def _why(self, session: S, stream: Stream, refusal: list[bytes]) -> HeadraceError:
-        """Why a stream has ended that did not break: `refusal` is what came of an answer that is an error."""
+    def _why(self, session: S, stream: Stream) -> HeadraceError:
+        """Why a stream has ended that did not break."""
         if stream.status < 400:
             return calls.ended_error(session.url)
-        error = calls.refused_session(Response(stream.status, stream.headers, b"".join(refusal)), session.url)
+        error = calls.refused_session(Response(stream.status, stream.headers, b"".join(session.refusal)), session.url)
         if error.details.get("hasSessions") is False:
             self._without.add(session.url)
         return error

@@ -17,7 +17,7 @@ from headrace.client.groups.blocking_member import BlockingMember
 from headrace.client.groups.member import GroupMember, Sending
 from headrace.client.transport.async_brokers import AsyncBrokers
 from headrace.client.transport.brokers import Brokers
-from headrace.client.transport.errands import Errand
+from headrace.client.transport.errands import Errand, Here
 from headrace.client.transport.retry import Trouble
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, UnknownTopicError
 from headrace.core.groups.identity import MemberId
@@ -97,7 +97,7 @@ def test_should_leave_after_its_join_is_answered_when_it_is_closed_meanwhile() -
         raise REFUSED
 
     def join(_: Sending) -> Errand[None]:
-        yield wait
+        yield Here(wait)
 
     def leave(*_: object) -> Errand[None]:
         heard.append("leave")
@@ -105,11 +105,10 @@ def test_should_leave_after_its_join_is_answered_when_it_is_closed_meanwhile() -
         yield from ()
 
     brokers: Any = Brokers("http://127.0.0.1:1", None, timeout_ms=1_000, request_timeout_ms=1_000)
-    brokers.do = lambda step: step()
     member = BlockingMember(brokers, FETCHES, OPTIONS, "earliest", 60_000)
     member.seat = LeavingSeat(may_answer.set)
     member._coordinator = SimpleNamespace(said_once=join, leave=leave)  # type: ignore[assignment]
-    member.resume()
+    member.run(member.resume())
     wait_for(lambda: heard == ["join"], "it asks to join")
     member.close()
     assert heard == ["join", "answer", "leave"]
@@ -125,18 +124,17 @@ async def test_should_leave_after_its_join_is_answered_when_an_async_one_is_clos
         raise REFUSED
 
     def join(_: Sending) -> Errand[None]:
-        yield wait
+        yield Here(wait)
 
     def leave(*_: object) -> Errand[None]:
         heard.append("leave")
         yield from ()
 
     brokers: Any = AsyncBrokers("http://127.0.0.1:1", None, timeout_ms=1_000, request_timeout_ms=1_000)
-    brokers.do = lambda step: step()
     member = AsyncMember(brokers, FETCHES, OPTIONS, "earliest", 60_000)
     member.seat = LeavingSeat(may_answer.set)
     member._coordinator = SimpleNamespace(said_once=join, leave=leave)  # type: ignore[assignment]
-    member.resume()
+    await brokers.run(member.resume())
     await eventually(lambda: heard == ["join"], "it asks to join")
     await member.close(now_ms() + 60_000)
     assert heard == ["join", "answer", "leave"]

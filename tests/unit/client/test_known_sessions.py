@@ -60,7 +60,9 @@ class Sessions(KnownSessions[FetchSession]):
         return self._leader_url(LAYOUT, partition)
 
     def why(self, stream: Stream, refusal: bytes = b"") -> HeadraceError:
-        return self._why(self.begin(stream), stream, [refusal[:5], refusal[5:]])
+        session = self.begin(stream)
+        session.refusal += [refusal[:5], refusal[5:]]
+        return self._why(session, stream)
 
     def told(self, session: FetchSession, error: HeadraceError) -> HeadraceError:
         return self._told(session, error)
