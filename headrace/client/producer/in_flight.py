@@ -248,6 +248,12 @@ class InFlight(Generic[Rows]):
         self.accumulator.given_up(batch, error)
         self._failed.append((batch, error))
 
+    def raise_overlooked(self) -> None:
+        """Raises the first failure that nobody has looked at, once."""
+        overlooked = self.overlooked()
+        if overlooked is not None:
+            raise overlooked
+
     def overlooked(self) -> HeadraceError | None:
         """The first failure that nobody has looked at, told once."""
         counted = [(batch.overlooked(), error) for batch, error in self._failed]
