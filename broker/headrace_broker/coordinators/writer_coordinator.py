@@ -51,9 +51,10 @@ from headrace.core.staging.writer_machine import (
 from headrace.core.staging.writers import ProducerIdentity, WriterName, producer_of, staging_partitions
 from headrace.core.types import Acks, Offset, PartitionId, TopicName, TopicUid
 from headrace_broker.clock import wall_ms
+from headrace_broker.cluster.locator import Elsewhere
 from headrace_broker.coordinators.coordinator_log import EntryCodec
 from headrace_broker.coordinators.coordinator_shell import CoordinatorShell
-from headrace_broker.http.proxy import Elsewhere, Proxy, delete_there, edge_there, fetch_there, produce_there
+from headrace_broker.http.proxy import Proxy, delete_there, edge_there, fetch_there, produce_there
 from headrace_broker.partition.fetch import find_offset
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import DeleteQuery, Edge, OffsetsQuery, Place, ProduceQuery

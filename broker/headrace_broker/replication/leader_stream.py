@@ -46,13 +46,15 @@ from headrace.core.frames.replication_messages import (
 from headrace.core.limits import FETCH_RECORDS_MAX, REPLICATION_READ_BYTES, REPLICATION_TICK_MS
 from headrace.core.records.header import skim_batches
 from headrace.core.replication.leader_stream import Due, LeaderChannel, LeaderStream, Throttle, Tip
-from headrace.core.types import Offset, Seat
+from headrace.core.types import BrokerId, Offset, Seat
 from headrace.http2.bodies import RequestBody
 from headrace_broker.admission import BudgetShare
 from headrace_broker.clock import monotonic_ms
+from headrace_broker.cluster.locator import OpenPartitions
+from headrace_broker.cluster.view import ClusterView
 from headrace_broker.partition.partition import Partition
+from headrace_broker.replication.open_streams import ServedStreams
 from headrace_broker.replication.recent_batches import Run
-from headrace_broker.serving import Serving
 from headrace_broker.sessions.outgoing import OutgoingFrames, ReadAhead, StreamWriter
 
 REPLICATION_WATERMARK_MS = 50
@@ -236,9 +238,13 @@ _log = logging.getLogger(__name__)
 
 
 class ServedStream:
-    def __init__(self, serving: Serving, body: RequestBody) -> None:
-        self._serving = serving
-        self._streams = serving.followers
+    def __init__(
+        self, me: BrokerId, view: ClusterView, partitions: OpenPartitions, streams: ServedStreams, body: RequestBody
+    ) -> None:
+        self._me = me
+        self._view = view
+        self._partitions = partitions
+        self._streams = streams
         self._body = body
         self._reader = follower_reader()
         self._stream = LeaderStream(monotonic_ms())
@@ -348,8 +354,8 @@ class ServedStream:
                 assert_never(message)
 
     def _greet(self, hello: Hello) -> None:
-        lease = self._serving.view.lease(hello.seat.broker)
-        self._stream.begin(hello, self._serving.me, lease.incarnation if lease is not None else None)
+        lease = self._view.lease(hello.seat.broker)
+        self._stream.begin(hello, self._me, lease.incarnation if lease is not None else None)
         self.throttle = self._streams.throttles[hello.lane]
         self._streams.introduce(self, hello.seat.broker, hello.lane)
         self.outgoing.say(Heartbeat(monotonic_ms()).pack())
@@ -361,7 +367,7 @@ class ServedStream:
             self._refuse(Failed(follow.channel, error))
             return
         try:
-            partition = self._serving.partitions.find(follow.key)
+            partition = self._partitions.find(follow.key)
             if partition is None:
                 raise NotLeaderError(f"{follow.key} is not open on this broker; try again")
             self._channels[follow.channel] = ServedChannel(channel, partition, self)

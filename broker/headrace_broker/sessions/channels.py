@@ -39,12 +39,12 @@ from headrace.core.limits import FETCH_RECORDS_MAX, SESSION_GROUP_BYTES, SESSION
 from headrace.core.log.epochs import Fence
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.types import LeaderEpoch, Offset
-from headrace_broker.http.proxy import Elsewhere
+from headrace_broker.admission import Admission
+from headrace_broker.cluster.locator import Elsewhere, Locator
 from headrace_broker.partition.fetch import Fetched, fetch, fetch_cached, known_end, start_offset
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import Edge, FetchQuery, Place, ProduceQuery, ValueFormat
 from headrace_broker.partition.record_checks import check_bodies, check_bodies_in_thread, take_long
-from headrace_broker.serving import Serving
 from headrace_broker.sessions.outgoing import OutgoingFrames, ReadAhead
 from headrace_broker.storage.log_appender import AppendedBatches
 
@@ -59,18 +59,18 @@ _REMEDY = "; open a session there"
 class LedPartition:
     """`fence` is the topic and the epoch that the channel began in."""
 
-    serving: Serving
+    locator: Locator
     partition: Partition
     fence: Fence
 
     @classmethod
-    def take(cls, serving: Serving, place: Place, fence: Fence) -> "LedPartition":
-        """Raises what `Serving.locate` and `Replica.check_leader` raise, and NotLeaderError."""
-        target = serving.locate(place, fence)
+    def take(cls, locator: Locator, place: Place, fence: Fence) -> "LedPartition":
+        """Raises what `Locator.locate` and `Replica.check_leader` raise, and NotLeaderError."""
+        target = locator.locate(place, fence)
         if isinstance(target, Elsewhere):
             raise target.error(_REMEDY)
         epoch = target.replica.check_leader(str(place), fence)
-        return cls(serving, target, Fence(target.key.uid, epoch))
+        return cls(locator, target, Fence(target.key.uid, epoch))
 
     @property
     def is_over(self) -> bool:
@@ -79,14 +79,14 @@ class LedPartition:
 
     @property
     def max_message_bytes(self) -> int:
-        """Raises what `Serving.topic` raises."""
-        return self.serving.topic(self.partition.place.topic, self.fence).spec.max_message_bytes
+        """Raises what `Locator.topic` raises."""
+        return self.locator.topic(self.partition.place.topic, self.fence).spec.max_message_bytes
 
     def why_over(self) -> HeadraceError:
         """What `is_over` means to the client: who leads now, where that is known."""
         place = self.partition.place
         try:
-            target = self.serving.locate(place, Fence(self.fence.topic_uid))
+            target = self.locator.locate(place, Fence(self.fence.topic_uid))
             if isinstance(target, Elsewhere):
                 return target.error(_REMEDY)
             self.partition.replica.check_leader(str(place), self.fence)
@@ -103,7 +103,7 @@ class LedPartition:
         return error
 
     def standing(self, offset: Offset | None = None) -> Standing:
-        """Raises what `Serving.topic` raises."""
+        """Raises what `Locator.topic` raises."""
         topic_uid, epoch = self.fence.topic_uid, self.fence.leader_epoch
         assert topic_uid is not None, "taken with both"
         assert epoch is not None, "taken with both"
@@ -244,6 +244,7 @@ class ProduceChannel:
         number: int,
         hold: LedPartition,
         query: ProduceQuery,
+        admission: Admission,
         outgoing: OutgoingFrames,
         over: Callable[[Failed | Closed], None],
     ) -> None:
@@ -251,6 +252,7 @@ class ProduceChannel:
         self.number = number
         self.hold = hold
         self._query = query
+        self._admission = admission
         self._outgoing = outgoing
         self._over = over
         self._ledger = Ledger(number)
@@ -294,7 +296,7 @@ class ProduceChannel:
     async def _check(self, produce: _CheckedBatch) -> None:
         """In a thread; what comes of it is appended, or told, at once."""
         try:
-            await check_bodies_in_thread(produce.batches, self.hold.serving.admission)
+            await check_bodies_in_thread(produce.batches, self._admission)
         except HeadraceError as error:
             self.fail(error, produce.sequence)
         else:

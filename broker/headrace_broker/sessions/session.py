@@ -38,12 +38,16 @@ from headrace.core.frames.session_messages import (
     client_reader,
 )
 from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX
+from headrace.core.resources.internal_topics import InternalTopics
 from headrace.http2.bodies import RequestBody
 from headrace.http2.slow_clients import Pace
+from headrace_broker.admission import Admission
 from headrace_broker.clock import monotonic_ms
+from headrace_broker.cluster.locator import Locator
+from headrace_broker.metrics import Metrics
 from headrace_broker.partition.queries import Place, ProduceQuery
-from headrace_broker.serving import Serving
 from headrace_broker.sessions.channels import FetchChannel, LedPartition, ProduceChannel
+from headrace_broker.sessions.open_sessions import OpenSessions
 from headrace_broker.sessions.outgoing import ROOM_S, OutgoingFrames, StreamWriter
 
 SESSION_ROOM_STALLS_MAX = 8
@@ -53,9 +57,40 @@ SESSION_ROOM_STALLS_MAX = 8
 Channel = ProduceChannel | FetchChannel
 
 
+class ChannelOpener:
+    """Opens channels of partitions that this broker leads, and that clients may use. One per process."""
+
+    def __init__(self, locator: Locator, internal: InternalTopics, admission: Admission) -> None:
+        self._locator = locator
+        self._internal = internal
+        self._admission = admission
+
+    def open(
+        self, opening: object, outgoing: OutgoingFrames, over: Callable[[Failed | Closed], None]
+    ) -> tuple[Channel, Opened]:
+        """The channel, and what its client is told. Raises what `LedPartition.take` raises, InternalTopicError."""
+        match opening:
+            case OpenProduce(number, terms):
+                self._internal.check_writable(terms.topic, stages=True)
+                hold = LedPartition.take(self._locator, Place(terms.topic, terms.partition), terms.fence)
+                query = ProduceQuery(terms.acks, terms.timeout_ms, hold.fence)
+                opened = Opened(number, hold.standing())
+                return ProduceChannel(number, hold, query, self._admission, outgoing, over), opened
+            case OpenFetch(number, terms):
+                self._internal.check_readable(terms.topic)
+                hold = LedPartition.take(self._locator, Place(terms.topic, terms.partition), terms.fence)
+                channel = FetchChannel(number, hold, terms, outgoing, over)
+                return channel, Opened(number, hold.standing(channel.offset))
+            case _:
+                raise AssertionError("one of the two")
+
+
 class Channels:
-    def __init__(self, serving: Serving, outgoing: OutgoingFrames, on_empty: Callable[[], None]) -> None:
-        self._serving = serving
+    def __init__(
+        self, opener: ChannelOpener, metrics: Metrics, outgoing: OutgoingFrames, on_empty: Callable[[], None]
+    ) -> None:
+        self._opener = opener
+        self._metrics = metrics
         self._outgoing = outgoing
         self._on_empty = on_empty
         self._numbering = ChannelNumbering()
@@ -135,7 +170,9 @@ class Channels:
             self._numbering.take(frame.channel, len(self._open))
             if self._refusal is not None:
                 raise self._refusal
-            opened = self._opened(client_message(frame))
+            channel, opened = self._opener.open(client_message(frame), self._outgoing, self._over)
+            self._open[frame.channel] = channel
+            channel.begin()
         except BrokenSessionError:
             raise
         except HeadraceError as error:
@@ -143,46 +180,37 @@ class Channels:
         else:
             self._outgoing.say(opened.pack())
 
-    def _opened(self, opening: object) -> Opened:
-        match opening:
-            case OpenProduce(number, terms):
-                self._serving.check_writable(terms.topic, stages=True)
-                hold = LedPartition.take(self._serving, Place(terms.topic, terms.partition), terms.fence)
-                opened = Opened(number, hold.standing())
-                query = ProduceQuery(terms.acks, terms.timeout_ms, hold.fence)
-                self._open[number] = ProduceChannel(number, hold, query, self._outgoing, self._over)
-            case OpenFetch(number, terms):
-                self._serving.check_readable(terms.topic)
-                hold = LedPartition.take(self._serving, Place(terms.topic, terms.partition), terms.fence)
-                channel = FetchChannel(number, hold, terms, self._outgoing, self._over)
-                opened = Opened(number, hold.standing(channel.offset))
-                self._open[number] = channel
-            case _:
-                raise AssertionError("one of the two")
-        self._open[number].begin()
-        return opened
-
     def _over(self, last_word: Failed | Closed) -> None:
         self._open.pop(last_word.channel).leave()
         self._say_last(last_word)
 
     def _say_last(self, last_word: Failed | Closed) -> None:
         if isinstance(last_word, Failed):
-            self._serving.metrics.errors.labels(last_word.error.code).inc()
+            self._metrics.errors.labels(last_word.error.code).inc()
         self._outgoing.say(last_word.pack())
         if not self._open:
             self._on_empty()
 
 
 class Session:
-    def __init__(self, serving: Serving, body: RequestBody, holder: str | None) -> None:
+    def __init__(
+        self,
+        opener: ChannelOpener,
+        sessions: OpenSessions,
+        admission: Admission,
+        metrics: Metrics,
+        body: RequestBody,
+        holder: str | None,
+    ) -> None:
         """`holder`: the client, as far as shares are concerned."""
-        self._serving = serving
+        self._sessions = sessions
+        self._bodies = admission.bodies
+        self._metrics = metrics
         self._body = body
         self._reader = client_reader()
-        self._outgoing = OutgoingFrames(serving.answers, holder)
-        self._channels = Channels(serving, self._outgoing, self._maybe_end)
-        self._room = serving.bodies.share(holder)
+        self._outgoing = OutgoingFrames(admission.answers, holder)
+        self._channels = Channels(opener, metrics, self._outgoing, self._maybe_end)
+        self._room = self._bodies.share(holder)
         """Taken of the budget of bodies, for the frame that is under way."""
         self._is_ending = False
         self._received_bytes = 0
@@ -224,7 +252,7 @@ class Session:
             self._outgoing.end()
 
     def _beat(self) -> None:
-        loop, interval_s = asyncio.get_running_loop(), self._serving.sessions.heartbeat_ms / 1000
+        loop, interval_s = asyncio.get_running_loop(), self._sessions.heartbeat_ms / 1000
         due_s = self._outgoing.written_s + interval_s
         if due_s <= loop.time():
             self._outgoing.say(Heartbeat().pack())
@@ -272,7 +300,7 @@ class Session:
         """The session's last word."""
         self._body.at_once = None
         self._channels.leave()
-        self._serving.metrics.errors.labels(error.code).inc()
+        self._metrics.errors.labels(error.code).inc()
         self._outgoing.say(Failed(SESSION, error).pack())
         self._outgoing.end()
 
@@ -284,7 +312,7 @@ class Session:
         return arrived
 
     async def _rest_of_frame(self) -> list[bytes]:
-        now_ms, patience = monotonic_ms(), self._serving.sessions.patience
+        now_ms, patience = monotonic_ms(), self._sessions.patience
         # Room that is kept for what does not come keeps others waiting.
         least_bytes = max(patience.least_bytes, self._room.taken // SESSION_ROOM_STALLS_MAX)
         patience = replace(patience, least_bytes=least_bytes)
@@ -332,7 +360,7 @@ class Session:
         missing = self._reader.missing_bytes
         if missing > self._room.taken:
             self._room.resize(0)  # Nobody waits for room while holding some.
-            budget = self._serving.bodies
+            budget = self._bodies
             missing = min(missing, budget.holder_bytes_max)
             while missing > budget.room_bytes(self._room.holder):
                 await budget.room(ROOM_S)

@@ -39,7 +39,7 @@ async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
         everything = split_batches([batches + batch_of(b"6")], batch_bytes_max=1 << 20, are_committed=True)
         await app.partition.produce(everything, ProduceQuery(Acks.ALL, 30_000, Fence()))
         lease = BrokerLease(Metadata(name="broker-0"), BrokerId(0), Incarnation(1), server(app))
-        app.serving.view.list_leases([lease], monotonic_ms())
+        app.components.view.list_leases([lease], monotonic_ms())
         yield app
 
 

@@ -194,7 +194,7 @@ async def test_should_refuse_only_what_is_too_much_for_a_stream(
 async def test_should_not_be_refused_where_clients_take_all_there_is(tmp_path: Path) -> None:
     async with replica_apps(tmp_path, brokers=1) as apps:
         apps.lead(0, isr=(0,))
-        admission = apps[0].serving.admission
+        admission = apps[0].components.admission
         for budget in (admission.bodies, admission.answers):
             budget.left_bytes = 0
         admission.clients.most = 0
@@ -280,9 +280,9 @@ async def test_should_acknowledge_what_was_written_before_it_stops(apps: Replica
     await apps[0].produce(b"a")
     produced = [asyncio.create_task(apps[0].produce(b"%d" % number)) for number in range(20)]
     await asyncio.sleep(0)
-    apps[0].serving.drain()
+    apps[0].components.drain()
     await asyncio.gather(*produced)
-    await eventually(lambda: apps[0].serving.followers.open == 0, "the streams have ended")
+    await eventually(lambda: apps[0].components.followers.open == 0, "the streams have ended")
 
 
 async def test_should_follow_nobody_once_it_has_closed(apps: ReplicaApps) -> None:
@@ -360,7 +360,7 @@ async def test_should_cut_off_who_speaks_and_never_says_hello(
 
 async def test_should_promise_the_operator_whatever_clients_ask_for(apps: ReplicaApps) -> None:
     apps.lead(0)
-    admission = apps[0].serving.admission
+    admission = apps[0].components.admission
     admission.clients.most = admission.bodies.left_bytes = 0
     async with AsyncTransport() as transport:
 

@@ -68,9 +68,9 @@ async def test_should_do_what_the_page_says_byte_by_byte(app: BrokerApp) -> None
             await client.say(credit)
             await app.produce(b"after")
             await client.hear(1)
-        assert app.serving.sessions.channels == 2
+        assert app.components.sessions.channels == 2
     finally:
         process.kill()
         await process.wait()
-    await eventually(lambda: not app.serving.sessions.open, "the session is forgotten")
+    await eventually(lambda: not app.components.sessions.open, "the session is forgotten")
     assert not app.partition._waiting._followers

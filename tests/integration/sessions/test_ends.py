@@ -77,22 +77,22 @@ async def test_should_end_a_session_within_a_frame(app: BrokerApp) -> None:
 
 
 async def test_should_not_wait_for_ever_for_the_rest_of_a_frame(app: BrokerApp) -> None:
-    left = app.serving.bodies.left_bytes
+    left = app.admission.bodies.left_bytes
     async with session_at(app.url) as session:
         session.say(to_produce(1))
         await session.hear(Opened)
         sent = packed(Produce(1, 1, [BATCH]))
         session.stream.send(sent[:-2])
-        await eventually(lambda: app.serving.bodies.left_bytes < left, "room for the frame")
+        await eventually(lambda: app.admission.bodies.left_bytes < left, "room for the frame")
         # Only now is it in a hurry: room that is given back after a moment might be seen by nobody.
-        (served,) = app.serving.sessions._tasks
+        (served,) = app.components.sessions._tasks
         assert isinstance(served, Session)
-        served._pace, app.serving.sessions.patience = None, Patience(stall_ms=500)
+        served._pace, app.components.sessions.patience = None, Patience(stall_ms=500)
         session.stream.send(sent[-2:-1])
         (failed,) = await session.rest()
         assert isinstance(failed, Failed)
         assert (failed.channel, type(failed.error)) == (0, SlowClientError)
-    await eventually(lambda: app.serving.bodies.left_bytes == left, "all given back")
+    await eventually(lambda: app.admission.bodies.left_bytes == left, "all given back")
 
 
 async def test_should_refuse_a_channel_by_itself(app: BrokerApp) -> None:
@@ -111,7 +111,7 @@ async def test_should_refuse_a_channel_by_itself(app: BrokerApp) -> None:
 
 async def test_should_be_read_when_there_is_room_again(app: BrokerApp) -> None:
     """Above the budget of bodies a session waits, and nothing is refused."""
-    bodies = app.serving.bodies
+    bodies = app.admission.bodies
     taken = bodies.left_bytes - 100
     bodies.take(taken)
     async with session_at(app.url) as session:
@@ -128,7 +128,7 @@ async def test_should_be_read_when_there_is_room_again(app: BrokerApp) -> None:
 
 async def test_should_not_take_a_client_for_slow_when_it_is_kept_waiting_for_room(app: BrokerApp) -> None:
     """Its patience never runs out here, however slow this machine is: what the session has seen is made to look old."""
-    bodies = app.serving.bodies
+    bodies = app.admission.bodies
     taken = bodies.left_bytes
     bodies.take(taken)
     async with session_at(app.url) as session:
@@ -136,7 +136,7 @@ async def test_should_not_take_a_client_for_slow_when_it_is_kept_waiting_for_roo
         await session.hear(Opened)
         sent = packed(Produce(1, 1, [BATCH]))
         session.stream.send(sent[: HEAD_BYTES // 2])
-        (served,) = app.serving.sessions._tasks
+        (served,) = app.components.sessions._tasks
         assert isinstance(served, Session)
         await eventually(lambda: served._pace is not None, "its pace is taken")
         session.stream.send(sent[HEAD_BYTES // 2 : HEAD_BYTES])
@@ -167,12 +167,15 @@ async def test_should_end_a_session_whose_read_from_the_disk_fails_by_a_mistake_
         await session.hear(Opened)
         with pytest.raises(BrokerUnreachableError):
             await session.rest()
-    await eventually(lambda: app.serving.answers.left_bytes == app.serving.answers.limit_bytes, "all given back")
+    await eventually(
+        lambda: app.admission.answers.left_bytes == app.admission.answers.limit_bytes,
+        "all given back",
+    )
 
 
 async def test_should_serve_everybody_in_turn_when_there_is_room_for_one(app: BrokerApp) -> None:
     """Frames that are larger together than what may be held: nobody is refused, and nobody waits for ever."""
-    bodies = app.serving.bodies
+    bodies = app.admission.bodies
     bodies.left_bytes = bodies.limit_bytes = 768 << 10
     part = batch_of(bytes(128 << 10))
 
@@ -202,7 +205,7 @@ async def test_should_end_when_the_broker_drains(app: BrokerApp) -> None:
         heard = [type(await session.next()) for _ in range(4)]
         assert sorted(each.__name__ for each in heard) == ["Batches", "Opened", "Opened", "Produced"]
         await idle.hear(Opened)
-        app.serving.drain()
+        app.components.drain()
         for each, channels in ((session, {1, 2}), (idle, {1})):
             failed = await each.rest()
             assert {message.channel for message in failed if isinstance(message, Failed)} == channels
@@ -216,16 +219,22 @@ HEADERS = {"Content-Type": MEDIA_TYPE}
 
 
 async def test_should_hold_up_no_stop_when_a_client_does_not_read(app: BrokerApp) -> None:
-    app.serving.sessions.drain_ms = 50
+    app.components.sessions.drain_ms = 50
     for _ in range(12):
         await app.produce(bytes(1 << 20))
     async with session_at(app.url) as session:
         session.say(to_fetch(1, credit=PLENTY))
-        await eventually(lambda: app.serving.answers.left_bytes < app.serving.answers.limit_bytes, "a batch on its way")
-        app.serving.drain()
-        await eventually(lambda: not app.serving.sessions.open, "no session")
+        await eventually(
+            lambda: app.admission.answers.left_bytes < app.admission.answers.limit_bytes,
+            "a batch on its way",
+        )
+        app.components.drain()
+        await eventually(lambda: not app.components.sessions.open, "no session")
     # What a thread has read from the disk meanwhile is given back a little later.
-    await eventually(lambda: app.serving.answers.left_bytes == app.serving.answers.limit_bytes, "all given back")
+    await eventually(
+        lambda: app.admission.answers.left_bytes == app.admission.answers.limit_bytes,
+        "all given back",
+    )
 
 
 async def test_should_forget_a_client_that_has_gone(app: BrokerApp) -> None:
@@ -233,9 +242,9 @@ async def test_should_forget_a_client_that_has_gone(app: BrokerApp) -> None:
         session.say(to_produce(1), to_fetch(2, credit=PLENTY))
         await session.hear(Opened)
         await session.hear(Opened)
-        assert (app.serving.sessions.open, app.serving.sessions.channels) == (1, 2)
+        assert (app.components.sessions.open, app.components.sessions.channels) == (1, 2)
         session.stream.cancel()
-        await eventually(lambda: not app.serving.sessions.open, "no session")
+        await eventually(lambda: not app.components.sessions.open, "no session")
     assert not app.partition._waiting._followers
 
 
@@ -266,7 +275,7 @@ async def test_should_lose_one_session_and_no_other_by_a_mistake_of_ours(
 
 
 async def test_should_bound_sessions_and_say_how_many_there_are(app: BrokerApp) -> None:
-    app.serving.sessions.places.most = 1
+    app.components.sessions.places.most = 1
     base = app.url.partition("/v1")[0]
     async with session_at(app.url) as session, AsyncTransport() as transport:
         session.say(to_fetch(1))

@@ -27,19 +27,20 @@ from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import BrokerId, Incarnation, PartitionKey, TopicUid
 from headrace.http2.async_transport import AsyncTransport
+from headrace_broker.admission import Admission
 from headrace_broker.cluster.view import ClusterView
 from headrace_broker.coordinators.coordinators import CoordinatorElsewhere, GroupCoordinators
 from headrace_broker.coordinators.group_coordinator import GroupCoordinator
+from headrace_broker.http.callers import Callers
 from headrace_broker.http.groups import GroupRoutes
+from headrace_broker.http.json_bodies import JsonBodies
 from headrace_broker.http.proxy import Proxy
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition.partition import Partition
-from headrace_broker.serving import Readiness, Serving
 from tests.support.partition_sets import partition_set, partition_state, seat
 from tests.support.partitions import KEY, ME, led_partition
 from tests.support.waiting import eventually
 from tests.unit.headrace_broker.coordinators.test_log_coordinator import Told
-from tests.unit.headrace_broker.test_serving import Nothing
 
 
 def named(count: int, partition: int) -> GroupName:
@@ -190,17 +191,19 @@ async def test_should_describe_nothing_that_is_not_committed(
 ) -> None:
     target = await active(coordinators)
     async with AsyncTransport() as transport:
-        serving = Serving(ME.broker, view, Nothing(), Proxy(transport), Metrics(), Readiness(""))
-        serving.groups = coordinators
+        admission = Admission()
+        callers = Callers(view, admission)
+        bodies, proxy = JsonBodies(callers, admission), Proxy(transport)
+        routes = GroupRoutes(ME.broker, view, coordinators, callers, bodies, proxy)
         path = {"namespace": HERE.namespace, "group": HERE.name}
         request = make_mocked_request("GET", "/", match_info=path)
-        described = asyncio.create_task(GroupRoutes(serving).describe(request))
+        described = asyncio.create_task(routes.describe(request))
         joining = asyncio.create_task(join(coordinators, target))
         with pytest.raises(UnknownGroupError):
             await described
         await joining
         leaving = target.ask(HERE, LeaveReceived(target.shell.requests.next_number(), MemberId("m1")))
-        described = asyncio.create_task(GroupRoutes(serving).describe(request))
+        described = asyncio.create_task(routes.describe(request))
         await asyncio.sleep(0)
         assert coordinators.find(HERE).image.members == {}, "decided"  # type: ignore[union-attr]
         target.shell.depose("it is over")

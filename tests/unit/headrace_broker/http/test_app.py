@@ -9,9 +9,8 @@ from aiohttp.test_utils import make_mocked_request
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from headrace_broker.http import app
-from headrace_broker.http.app import HealthRoutes
+from headrace_broker.http.app import HealthRoutes, Readiness
 from headrace_broker.metrics import Metrics
-from headrace_broker.serving import Readiness
 
 
 async def test_should_write_metrics_down_in_a_thread_as_they_were_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.admission import Admission
 from headrace_broker.coordinators.coordinators import CoordinatorElsewhere
 from headrace_broker.http.app import _counted
+from headrace_broker.http.callers import passed_on_for
 from headrace_broker.http.groups import GROUP_HEARTBEATS_PASSED_ON_MAX, GROUP_REQUESTS_PASSED_ON_MAX, GroupForwarding
-from headrace_broker.http.proxy import Proxy, passed_on_for
+from headrace_broker.http.proxy import Proxy
 from tests.support.waiting import eventually
 
 THERE = CoordinatorElsewhere("default/billing", PartitionId(0), BrokerId(1), "http://b1")

@@ -11,7 +11,7 @@ from multidict import MultiDict, MultiMapping
 
 from headrace.core import limits
 from headrace.core.errors import HeadraceError, InvalidRequestError
-from headrace.core.types import NAME_LENGTH_MAX, Acks, BrokerId
+from headrace.core.types import NAME_LENGTH_MAX, Acks
 from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.cluster.view import ClusterView
 from headrace_broker.http import parameters
@@ -21,8 +21,8 @@ from headrace_broker.http.proxy import Proxy
 from headrace_broker.http.record_bodies import BodyFormat
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition.queries import Edge, ValueFormat
-from headrace_broker.serving import Readiness, Serving
-from tests.unit.headrace_broker.test_serving import Nothing
+from tests.support.components import NoPartitions, components
+from tests.support.partition_sets import seat
 
 _RECORDS = "/v1/namespaces/{namespace}/topics/{topic}/partitions/{partition}/records"
 _METHODS = ("get", "put", "post", "delete")
@@ -46,7 +46,7 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 
 async def test_should_have_every_route_and_no_other(document: dict[str, Any]) -> None:
     async with AsyncTransport() as transport:
-        app = broker_app(Serving(BrokerId(0), ClusterView("x"), Nothing(), Proxy(transport), Metrics(), Readiness()))
+        app = broker_app(components(seat(0), ClusterView("x"), NoPartitions(), Proxy(transport), Metrics()))
     routes = {
         (route.method, route.resource.canonical)
         for route in app.router.routes()

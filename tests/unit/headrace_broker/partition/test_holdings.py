@@ -16,6 +16,8 @@ from headrace.core.replication.residency import Holding
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Incarnation, LeaderEpoch, PartitionId, PartitionKey, SetUid, TopicName, TopicUid
 from headrace_broker.broker_disk import BrokerDisk
+from headrace_broker.cluster.reports import LogReports
+from headrace_broker.cluster.view import ClusterView
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition.holdings import Holdings
 from headrace_broker.partition.opening import Opener
@@ -64,6 +66,7 @@ async def test_should_read_what_is_set_aside_once_until_something_happens_to_it(
     put_aside(data)
     holdings = Holdings(data, Metrics(), lambda: None)
     await holdings.load()
+    reports = LogReports(holdings, ClusterView("headrace"), data)
     read: list[PartitionKey] = []
     last_known = data.store.last_known
 
@@ -72,11 +75,11 @@ async def test_should_read_what_is_set_aside_once_until_something_happens_to_it(
         return last_known(key)
 
     monkeypatch.setattr(data.store, "last_known", counted)
-    assert [(await holdings.survey())[KEY].set_aside for _ in range(3)] == [True] * 3
+    assert [(await reports.survey())[KEY].set_aside for _ in range(3)] == [True] * 3
     assert read == [KEY]
     holdings.restore(KEY)
     await eventually(lambda: not holdings.is_busy, "it is taken back")
-    assert not (await holdings.survey())[KEY].set_aside
+    assert not (await reports.survey())[KEY].set_aside
     assert read == [KEY, KEY]
 
 
@@ -122,7 +125,8 @@ async def test_should_tell_replicas_what_the_set_says_that_they_were_opened_for_
     holdings.shut(KEY)
     await eventually(lambda: not holdings.is_busy, "it is closed")
     assert (holdings.held(), holdings.opened_for()) == ({KEY: Holding.RESTING}, {})
-    assert (await holdings.survey())[KEY].applied_epoch == NO_EPOCH
+    reports = LogReports(holdings, ClusterView("headrace"), data)
+    assert (await reports.survey())[KEY].applied_epoch == NO_EPOCH
     assert holdings.find_opened_for(first, KEY.partition) is None
 
 
