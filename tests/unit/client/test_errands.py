@@ -123,10 +123,10 @@ def test_should_know_what_comes_next_and_how_it_ends() -> None:
     course = Course(errand())
     assert isinstance(course.step, Here)
     course.done(None)
-    assert (course.step, course.result) == (None, "done")
+    assert [course.step, course.result] == [None, "done"]
     course = Course(errand())
     course.failed(ValueError())
-    assert (course.step, course.result) == (None, "failed")
+    assert [course.step, course.result] == [None, "failed"]
 
 
 def test_should_raise_what_the_errand_raises() -> None:
