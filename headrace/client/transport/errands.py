@@ -6,7 +6,7 @@ An errand that asks nobody returns at once.
 
     Exchange   one request and its whole response        Pause   wait, or hear that the client was closed
     Alone      an errand while no other holds its lock   Each    several errands, some at a time
-    Connect    a stream to a broker, for a session       Here    something that the owner of the errand does
+    Connect    a stream to a broker, for a session       Here    something that the errand's owner does
 
 A request goes to the partition's leader, or through another broker while the leader's URL cannot be reached. The
 `*_once` errands try once and raise; the callers' retry policies decide what comes next. `retrying` is that loop for
@@ -35,9 +35,8 @@ from headrace.http2.origin import Attempts
 
 T = TypeVar("T")
 
-
 Errand: TypeAlias = Generator[Any, Any, T]
-"""The steps are `Step`s; those about groups have others, too (`groups.member_errands`)."""
+"""It yields `Step`s, and gives what it returns."""
 
 
 class Step(ABC):

@@ -39,7 +39,7 @@ def attendance(answer: HeadraceError | None) -> BlockingMember:
     parts: dict[str, Any] = {
         "seat": SimpleNamespace(missing=lambda _: ["flights"], silent=lambda *_: (False, [])),
         "_changed": nullcontext(),
-        "_errands": SimpleNamespace(layout_once=layout_once),
+        "_brokers": SimpleNamespace(layout_once=layout_once),
         "_coordinator": SimpleNamespace(description=description),
     }
     member = BlockingMember.__new__(BlockingMember)
@@ -106,7 +106,7 @@ def test_should_leave_after_its_join_is_answered_when_it_is_closed_meanwhile() -
 
     brokers: Any = Brokers("http://127.0.0.1:1", None, timeout_ms=1_000, request_timeout_ms=1_000)
     member = BlockingMember(brokers, FETCHES, OPTIONS, "earliest", 60_000)
-    member.seat = LeavingSeat(may_answer.set)
+    member.seat = member._plan._seat = LeavingSeat(may_answer.set)
     member._coordinator = SimpleNamespace(said_once=join, leave=leave)  # type: ignore[assignment]
     member.run(member.resume())
     wait_for(lambda: heard == ["join"], "it asks to join")
@@ -132,7 +132,7 @@ async def test_should_leave_after_its_join_is_answered_when_an_async_one_is_clos
 
     brokers: Any = AsyncBrokers("http://127.0.0.1:1", None, timeout_ms=1_000, request_timeout_ms=1_000)
     member = AsyncMember(brokers, FETCHES, OPTIONS, "earliest", 60_000)
-    member.seat = LeavingSeat(may_answer.set)
+    member.seat = member._plan._seat = LeavingSeat(may_answer.set)
     member._coordinator = SimpleNamespace(said_once=join, leave=leave)  # type: ignore[assignment]
     await brokers.run(member.resume())
     await eventually(lambda: heard == ["join"], "it asks to join")
