@@ -128,7 +128,9 @@ class BodyFields(Fields):
         """`where` names the object in errors."""
         if not isinstance(raw, dict):
             raise InvalidRequestError(f"{where} is {_shown(raw)}: send a JSON object")
-        super().__init__({name: value for name, value in raw.items() if value is not None})
+        if None in raw.values():
+            raw = {name: value for name, value in raw.items() if value is not None}
+        super().__init__(raw)
         self._where = where
 
     def truth(self, name: str, *, default: bool | None = None) -> bool:
@@ -138,25 +140,29 @@ class BodyFields(Fields):
         return value
 
     def texts(self, name: str, default: list[str] | None = None) -> list[str]:
-        return self._list(name, default, str, "a list of strings")
+        return self._list(name, default, "a list of strings", str)
 
     def wholes(self, name: str, default: list[int] | None = None) -> list[int]:
-        values = self._list(name, default, object, "a list of whole numbers")
-        return [self._within(name, value, 0, INT64_MAX) for value in values]
+        return self._all_whole(name, self._list(name, default, "a list of whole numbers"))
 
     def lists(self, name: str) -> list[list[int]]:
         """Return lists of whole numbers."""
-        values = self._list(name, None, list, "a list of lists")
-        return [[self._within(name, each, 0, INT64_MAX) for each in value] for value in values]
+        return [self._all_whole(name, value) for value in self._list(name, None, "a list of lists", list)]
 
     def objects(self, name: str) -> list["BodyFields"]:
-        values = self._list(name, None, object, "a list of objects")
+        values = self._list(name, None, "a list of objects")
         return [BodyFields(value, f"{name}[{at}] of {self._where}") for at, value in enumerate(values)]
 
-    def _list(self, name: str, default: list[Any] | None, kind: type, wanted: str) -> list[Any]:
+    def _list(self, name: str, default: list[Any] | None, wanted: str, kind: type = object) -> list[Any]:
         values = self._take(name, default)
-        if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+        if not isinstance(values, list) or (kind is not object and not all(isinstance(each, kind) for each in values)):
             raise self._wrong(name, values, wanted)
+        return values
+
+    def _all_whole(self, name: str, values: list[Any]) -> list[int]:
+        for value in values:
+            if type(value) is not int or not 0 <= value <= INT64_MAX:
+                raise self._wrong(name, value, f"a whole number from 0 to {INT64_MAX}")
         return values
 
     def _wrong(self, name: str, value: Any, wanted: str) -> HeadraceError:

@@ -23,7 +23,7 @@ from random import Random
 from typing import Any, assert_never
 
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError, from_problem
-from headrace.core.frames.replication_messages import MEDIA_TYPE, Lane, leader_message, leader_reader
+from headrace.core.frames.replication_messages import FROM_LEADERS, REPLICATION_MEDIA_TYPE, StreamRole
 from headrace.core.limits import REPLICATION_TICK_MS
 from headrace.core.replication.follower_stream import EpochAnswered, FollowerStream, Happening, Moved, Received, Refused
 from headrace.core.replication.isr import Ends
@@ -82,7 +82,7 @@ _log = logging.getLogger(__name__)
 
 
 class FollowedStream:
-    def __init__(self, way: WayToLeader, lane: Lane, moved: Callable[[WantedPartition], None]) -> None:
+    def __init__(self, way: WayToLeader, lane: StreamRole, moved: Callable[[WantedPartition], None]) -> None:
         """`moved` is given whatever belongs on the other stream."""
         self._way = way
         self._lane = lane
@@ -91,7 +91,7 @@ class FollowedStream:
         self._session: FollowerStream | None = None
         """While a stream is open."""
         self._stream: AsyncStream | None = None
-        self._reader = leader_reader()
+        self._reader = FROM_LEADERS.reader()
         """Of the present stream, or of the last one."""
         self._broken: HeadraceError | None = None
         """What ended the stream."""
@@ -173,12 +173,12 @@ class FollowedStream:
 
     async def _follow(self, transport: AsyncTransport, backoff: Backoff) -> None:
         """One stream, from its beginning to its end. Raises HeadraceError."""
-        reader = self._reader = leader_reader()
+        reader = self._reader = FROM_LEADERS.reader()
         self._broken = None
         stream = await transport.open(
             "POST",
             self._way.url().rstrip("/") + "/v1/sessions",
-            headers={"content-type": MEDIA_TYPE},
+            headers={"content-type": REPLICATION_MEDIA_TYPE},
             decode=self._receive,
             keeps=lambda: reader.kept,
         )
@@ -241,7 +241,7 @@ class FollowedStream:
         now_ms = monotonic_ms()
         for frame in self._reader.receive(data):
             if self._session is not None:
-                happening = self._session.receive(leader_message(frame), now_ms)
+                happening = self._session.receive(FROM_LEADERS.message(frame), now_ms)
                 if happening is not None:
                     self._happened(happening)
 
@@ -332,7 +332,7 @@ def _refusal(status: int, said: Iterable[bytes]) -> HeadraceError:
     return from_problem(document if isinstance(document, dict) else {}, status)
 
 
-_OTHER_LANE = {Lane.LIVE: Lane.CATCH_UP, Lane.CATCH_UP: Lane.LIVE}
+_OTHER_LANE = {StreamRole.LIVE: StreamRole.CATCH_UP, StreamRole.CATCH_UP: StreamRole.LIVE}
 
 
 @dataclass(slots=True)
@@ -340,8 +340,8 @@ class _FollowedPartition:
     """One partition, and where."""
 
     wanted: WantedPartition
-    lanes: dict[Lane, FollowedStream]
-    lane: Lane = Lane.LIVE
+    lanes: dict[StreamRole, FollowedStream]
+    lane: StreamRole = StreamRole.LIVE
 
     @property
     def at(self) -> FollowedStream:
@@ -354,7 +354,7 @@ class FollowerStreams:
         self._view = view
         self._transports = transports
         self._metrics = metrics
-        self._leaders: dict[Seat, dict[Lane, FollowedStream]] = {}
+        self._leaders: dict[Seat, dict[StreamRole, FollowedStream]] = {}
         self._followed: dict[PartitionKey, _FollowedPartition] = {}
         self._closed = False
         metrics.watch_followed(self._count)
@@ -398,13 +398,13 @@ class FollowerStreams:
         followed = self._followed.get(partition.key)
         return followed.at.speak() if followed is not None else None
 
-    def _to(self, leader: Seat) -> dict[Lane, FollowedStream]:
+    def _to(self, leader: Seat) -> dict[StreamRole, FollowedStream]:
         """Older lives of the same broker are followed by nobody, or not for long."""
         for gone in [seat for seat in self._leaders if seat.broker == leader.broker and seat != leader]:
             if not any(lane.is_used for lane in self._leaders[gone].values()):
                 del self._leaders[gone]
         way = WayToLeader(self._me, leader, self._transports, lambda: self._url_of(leader), self._metrics)
-        lanes = {lane: FollowedStream(way, lane, self._move) for lane in Lane}
+        lanes = {lane: FollowedStream(way, lane, self._move) for lane in StreamRole}
         self._leaders[leader] = lanes
         return lanes
 
@@ -420,5 +420,5 @@ class FollowerStreams:
             raise BrokerUnreachableError(f"where {leader} listens is not known", unprocessed=True)
         return lease.url
 
-    def _count(self, lane: Lane) -> int:
+    def _count(self, lane: StreamRole) -> int:
         return sum(lanes[lane].open_channels for lanes in self._leaders.values())

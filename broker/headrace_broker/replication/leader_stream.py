@@ -23,25 +23,23 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, assert_never
 
 from headrace.core.errors import HeadraceError, NotLeaderError, ThrottledError
-from headrace.core.frames.frame import Buffer
+from headrace.core.frames.frame import STREAM, Buffer
 from headrace.core.frames.replication_messages import (
-    STREAM,
+    FROM_FOLLOWERS,
     Alive,
     AskEpochEnd,
-    Batches,
     EpochEnded,
-    Failed,
     Fetch,
     Follow,
     FollowerMessage,
-    Heartbeat,
     Hello,
-    Lane,
+    LeaderBatches,
+    LeaderFailed,
+    LeaderHeartbeat,
     Move,
     Report,
+    StreamRole,
     Unfollow,
-    follower_message,
-    follower_reader,
 )
 from headrace.core.limits import FETCH_RECORDS_MAX, REPLICATION_READ_BYTES, REPLICATION_TICK_MS
 from headrace.core.records.header import skim_batches
@@ -82,7 +80,7 @@ class ChannelStream(Protocol):
     def sent(self, nbytes: int) -> None:
         """So many bytes of batches."""
 
-    def end_channel(self, channel: "ServedChannel", last_word: Failed | Move) -> None: ...
+    def end_channel(self, channel: "ServedChannel", last_word: LeaderFailed | Move) -> None: ...
 
 
 class ServedChannel:
@@ -154,13 +152,13 @@ class ServedChannel:
             self.partition.check_serves(channel.leader_epoch)
             read = self._read(max_bytes)
         except HeadraceError as error:
-            self._stream.end_channel(self, Failed(channel.number, error))
+            self._stream.end_channel(self, LeaderFailed(channel.number, error))
             return ()
         return self._frame(read) if read is not None else ()
 
     def _frame(self, read: Read) -> list[Buffer]:
         channel, tip, size = self.channel, self._tip, read.nbytes
-        frame = Batches(
+        frame = LeaderBatches(
             channel.number,
             channel.leader_epoch,
             read.next_offset,
@@ -240,11 +238,11 @@ class ServedStream:
         self._serving = serving
         self._streams = serving.followers
         self._body = body
-        self._reader = follower_reader()
+        self._reader = FROM_FOLLOWERS.reader()
         self._stream = LeaderStream(monotonic_ms())
         self._channels: dict[int, ServedChannel] = {}
         self.outgoing = OutgoingFrames(self._streams.budget, None)
-        self.throttle = self._streams.throttles[Lane.LIVE]
+        self.throttle = self._streams.throttles[StreamRole.LIVE]
         self._waiting: dict[ServedChannel, None] = {}
         """They have something to say that may wait."""
         self._is_over = False
@@ -278,7 +276,7 @@ class ServedStream:
         self._is_over = True
         self._body.at_once = None
         self._leave()
-        self.outgoing.say(Failed(STREAM, why).pack())
+        self.outgoing.say(LeaderFailed(STREAM, why).pack())
         self.outgoing.end()
 
     def say_later(self, channel: ServedChannel) -> None:
@@ -289,9 +287,9 @@ class ServedStream:
     def sent(self, nbytes: int) -> None:
         self._streams.metrics.bytes_out.inc(nbytes)
 
-    def end_channel(self, channel: ServedChannel, last_word: Failed | Move) -> None:
+    def end_channel(self, channel: ServedChannel, last_word: LeaderFailed | Move) -> None:
         self._forget(channel)
-        if isinstance(last_word, Failed):
+        if isinstance(last_word, LeaderFailed):
             self._refuse(last_word)
         else:
             self.outgoing.say(last_word.pack())
@@ -324,7 +322,7 @@ class ServedStream:
         self.outgoing.gather()
         try:
             for frame in self._reader.receive(chunk):
-                self._serve(follower_message(frame))
+                self._serve(FROM_FOLLOWERS.message(frame))
             for fed in self._stream.take_fed():
                 self._channels[fed.number].wake()
         finally:
@@ -350,15 +348,15 @@ class ServedStream:
     def _greet(self, hello: Hello) -> None:
         lease = self._serving.view.lease(hello.seat.broker)
         self._stream.begin(hello, self._serving.me, lease.incarnation if lease is not None else None)
-        self.throttle = self._streams.throttles[hello.lane]
-        self._streams.introduce(self, hello.seat.broker, hello.lane)
-        self.outgoing.say(Heartbeat(monotonic_ms()).pack())
+        self.throttle = self._streams.throttles[hello.role]
+        self._streams.introduce(self, hello.seat.broker, hello.role)
+        self.outgoing.say(LeaderHeartbeat(monotonic_ms()).pack())
 
     def _follow(self, follow: Follow) -> None:
         try:
             channel = self._stream.open(follow)
         except ThrottledError as error:
-            self._refuse(Failed(follow.channel, error))
+            self._refuse(LeaderFailed(follow.channel, error))
             return
         try:
             partition = self._serving.partitions.find(follow.key)
@@ -367,7 +365,7 @@ class ServedStream:
             self._channels[follow.channel] = ServedChannel(channel, partition, self)
         except HeadraceError as error:
             self._stream.close(channel)
-            self._refuse(Failed(follow.channel, error))
+            self._refuse(LeaderFailed(follow.channel, error))
 
     def _hear(self, channel: ServedChannel, message: Report | AskEpochEnd | Fetch | Unfollow) -> None:
         try:
@@ -383,7 +381,7 @@ class ServedStream:
                     if why is not None:
                         self._complain(channel, why)
         except HeadraceError as error:
-            self.end_channel(channel, Failed(message.channel, error))
+            self.end_channel(channel, LeaderFailed(message.channel, error))
 
     def _complain(self, channel: ServedChannel, why: HeadraceError) -> None:
         self._streams.metrics.broken.labels(why.code).inc()
@@ -396,7 +394,7 @@ class ServedStream:
             why.message,
         )
 
-    def _refuse(self, refusal: Failed) -> None:
+    def _refuse(self, refusal: LeaderFailed) -> None:
         self._streams.metrics.refused.labels(refusal.error.code).inc()
         self.outgoing.say(refusal.pack())
 
@@ -421,7 +419,7 @@ class ServedStream:
             self._streams.cut_off(self, "nobody has said whose it is")
             return
         if self._stream.pulse.is_due(now_ms):
-            self.outgoing.say(Heartbeat(now_ms).pack())
+            self.outgoing.say(LeaderHeartbeat(now_ms).pack())
         self._ticking = asyncio.get_running_loop().call_later(REPLICATION_TICK_MS / 1000, self._tick)
 
     def _leave(self) -> None:

@@ -22,7 +22,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from headrace.core.errors import HeadraceError, NotReadyError
-from headrace.core.frames.replication_messages import Lane
+from headrace.core.frames.replication_messages import StreamRole
 from headrace.core.replication.leader_stream import Throttle
 from headrace.core.types import BrokerId
 from headrace_broker.admission import Budget
@@ -58,7 +58,7 @@ class StreamMetrics:
             "headrace_broker_replication_moves",
             "Partitions that left a lane for the other: live as they were far behind, catchUp as they have caught up.",
             "lane",
-            values=Lane,
+            values=StreamRole,
         )
         self.refused = made.counter(
             "headrace_broker_replication_refused",
@@ -71,19 +71,19 @@ class StreamMetrics:
             "code",
         )
 
-    def watch_followed(self, count: Callable[[Lane], int]) -> None:
+    def watch_followed(self, count: Callable[[StreamRole], int]) -> None:
         """Read with each scrape how many partitions are followed on streams of that lane."""
         self._registry.register(_Followed(count))
 
     def watch_served(
-        self, channels: Callable[[], Iterable[tuple[BrokerId, Lane]]], lag: Callable[[], Mapping[BrokerId, int]]
+        self, channels: Callable[[], Iterable[tuple[BrokerId, StreamRole]]], lag: Callable[[], Mapping[BrokerId, int]]
     ) -> None:
         """Read with each scrape which streams are served, and how many records each follower lacks."""
         self._registry.register(_Served(channels, lag))
 
 
 class _Followed(Collector):
-    def __init__(self, count: Callable[[Lane], int]) -> None:
+    def __init__(self, count: Callable[[StreamRole], int]) -> None:
         self._count = count
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -92,14 +92,14 @@ class _Followed(Collector):
             "Partitions that this broker follows on open streams, by lane: live, or catchUp where it is far behind.",
             labels=("lane",),
         )
-        for lane in Lane:
+        for lane in StreamRole:
             family.add_metric([lane.value], self._count(lane))
         yield family
 
 
 class _Served(Collector):
     def __init__(
-        self, streams: Callable[[], Iterable[tuple[BrokerId, Lane]]], lag: Callable[[], Mapping[BrokerId, int]]
+        self, streams: Callable[[], Iterable[tuple[BrokerId, StreamRole]]], lag: Callable[[], Mapping[BrokerId, int]]
     ) -> None:
         self._streams = streams
         self._lag = lag
@@ -140,11 +140,11 @@ class ServedStreams:
         """`catch_up_rate`: bytes a second for all who are far behind; None: as fast as it goes."""
         self.metrics = metrics
         self.budget = Budget("batches for followers", REPLICATION_BYTES_HELD_MAX)
-        self.throttles = {Lane.LIVE: Throttle(None), Lane.CATCH_UP: Throttle(catch_up_rate)}
+        self.throttles = {StreamRole.LIVE: Throttle(None), StreamRole.CATCH_UP: Throttle(catch_up_rate)}
         self._tasks: dict[OpenStream, asyncio.Task[Any]] = {}
         self._unknown: dict[OpenStream, str] = {}
         """They have not said whose they are: where each comes from, the oldest first."""
-        self._open: dict[tuple[BrokerId, Lane], OpenStream] = {}
+        self._open: dict[tuple[BrokerId, StreamRole], OpenStream] = {}
         self._draining: HeadraceError | None = None
         metrics.watch_served(lambda: self._open, self._lag)
         metrics.unknown.set_function(lambda: len(self._unknown))
@@ -174,7 +174,7 @@ class ServedStreams:
             for name in [name for name, each in self._open.items() if each is stream]:
                 del self._open[name]
 
-    def introduce(self, stream: OpenStream, broker: BrokerId, lane: Lane) -> None:
+    def introduce(self, stream: OpenStream, broker: BrokerId, lane: StreamRole) -> None:
         """It has said whose it is."""
         self._unknown.pop(stream, None)
         before = self._open.get((broker, lane))

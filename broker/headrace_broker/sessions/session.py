@@ -21,10 +21,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from headrace.core.errors import BrokenSessionError, HeadraceError, SlowClientError
-from headrace.core.frames.frame import Frame, Kind
+from headrace.core.frames.channels import OpenChannels
+from headrace.core.frames.frame import STREAM, Frame
 from headrace.core.frames.session_messages import (
-    SESSION,
-    ChannelNumbering,
+    FROM_CLIENTS,
+    SESSION_CHANNELS_MAX,
     Close,
     Closed,
     Credit,
@@ -34,8 +35,7 @@ from headrace.core.frames.session_messages import (
     OpenFetch,
     OpenProduce,
     Produce,
-    client_message,
-    client_reader,
+    SessionKind,
 )
 from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX
 from headrace.http2.bodies import RequestBody
@@ -58,8 +58,7 @@ class Channels:
         self._serving = serving
         self._outgoing = outgoing
         self._on_empty = on_empty
-        self._numbering = ChannelNumbering()
-        self._open: dict[int, Channel] = {}
+        self._open = OpenChannels[Channel]()
         self._collecting: dict[ProduceChannel, None] = {}
         """Those that may have something to append."""
         self._checking: asyncio.Task[None] | None = None
@@ -87,13 +86,13 @@ class Channels:
 
     def serve(self, frame: Frame) -> None:
         """Raises BrokenSessionError. What is produced is appended with the next `flush`."""
-        if frame.kind in (Kind.OPEN_PRODUCE, Kind.OPEN_FETCH):
+        if frame.kind in (SessionKind.OPEN_PRODUCE, SessionKind.OPEN_FETCH):
             self._begin(frame)
             return
-        message, channel = client_message(frame), self._open.get(frame.channel)
+        message, channel = FROM_CLIENTS.message(frame), self._open.find(frame.channel)
         match message:
             case _ if channel is None:
-                self._numbering.check_was_opened(frame.channel)
+                pass  # It is over: what was still sent on it is skipped.
             case Produce() if isinstance(channel, ProduceChannel):
                 channel.collect(message)
                 self._collecting[channel] = None
@@ -104,7 +103,7 @@ class Channels:
                 channel.close()
             case _:
                 raise BrokenSessionError(
-                    f"channel {frame.channel} is no channel for {Kind(frame.kind).name}: open another one for it"
+                    f"channel {frame.channel} is no channel for {SessionKind(frame.kind).name}: open another one for it"
                 )
 
     def flush(self) -> None:
@@ -132,10 +131,10 @@ class Channels:
 
     def _begin(self, frame: Frame) -> None:
         try:
-            self._numbering.take(frame.channel, len(self._open))
+            self._open.take_number(frame.channel, SESSION_CHANNELS_MAX)
             if self._refusal is not None:
                 raise self._refusal
-            opened = self._opened(client_message(frame))
+            opened = self._opened(FROM_CLIENTS.message(frame))
         except BrokenSessionError:
             raise
         except HeadraceError as error:
@@ -179,7 +178,7 @@ class Session:
         """`holder`: the client, as far as shares are concerned."""
         self._serving = serving
         self._body = body
-        self._reader = client_reader()
+        self._reader = FROM_CLIENTS.reader()
         self._outgoing = OutgoingFrames(serving.answers, holder)
         self._channels = Channels(serving, self._outgoing, self._maybe_end)
         self._room = serving.bodies.share(holder)
@@ -273,7 +272,7 @@ class Session:
         self._body.at_once = None
         self._channels.leave()
         self._serving.metrics.errors.labels(error.code).inc()
-        self._outgoing.say(Failed(SESSION, error).pack())
+        self._outgoing.say(Failed(STREAM, error).pack())
         self._outgoing.end()
 
     async def _arrived(self) -> list[bytes]:

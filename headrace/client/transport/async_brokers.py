@@ -25,7 +25,7 @@ from headrace.client.transport.leader_session import KnownSessions, LeaderSessio
 from headrace.client.transport.metadata import TopicLayout
 from headrace.client.transport.retry import Retries, Trouble, changes_layout
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, LocalError
-from headrace.core.frames.frame import MEDIA_TYPE
+from headrace.core.frames.session_messages import SESSION_MEDIA_TYPE
 from headrace.core.limits import OFFSET_REQUESTS_MAX
 from headrace.http2.async_transport import AsyncStream, AsyncTransport
 from headrace.http2.blocking_transport import Response
@@ -131,7 +131,7 @@ class AsyncBrokers:
         return calls.base_offset(await self._request(self._calls.produce(layout, partition.partition, batch, acks)))
 
     async def open_session(self, url: str, decode: Decode) -> AsyncStream:
-        headers = {**self.directory.servers.headers, "content-type": MEDIA_TYPE}
+        headers = {**self.directory.servers.headers, "content-type": SESSION_MEDIA_TYPE}
         try:
             return await self._transport.open("POST", url + calls.SESSIONS_PATH, headers=headers, decode=decode)
         except BrokerUnreachableError as error:

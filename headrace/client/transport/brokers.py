@@ -29,7 +29,7 @@ from headrace.client.transport.discovery import Servers, find_servers
 from headrace.client.transport.metadata import TopicLayout
 from headrace.client.transport.retry import Retries, Trouble, changes_layout
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, LocalError
-from headrace.core.frames.frame import MEDIA_TYPE
+from headrace.core.frames.session_messages import SESSION_MEDIA_TYPE
 from headrace.core.limits import OFFSET_REQUESTS_MAX
 from headrace.http2.blocking_transport import BlockingStream, BlockingTransport, Response
 from headrace.http2.exchange import Decode
@@ -193,7 +193,7 @@ class Brokers:
 
     def open_session(self, url: str, listener: Callable[[BlockingStream], None], decode: Decode) -> BlockingStream:
         """A session with this broker; `listener` hears of all that happens in it, and takes what `decode` makes."""
-        headers = {**self.directory.servers.headers, "content-type": MEDIA_TYPE}
+        headers = {**self.directory.servers.headers, "content-type": SESSION_MEDIA_TYPE}
         try:
             return self._transport.open(
                 "POST", url + calls.SESSIONS_PATH, headers=headers, listener=listener, decode=decode

@@ -4,13 +4,13 @@ A field that is unknown, of another type or out of its range is refused by name,
 queries; that costs the channel. A payload that is no JSON object at all costs the session.
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 from headrace.core.errors import BrokenSessionError
 from headrace.core.fields import INT32_MAX, Fields
+from headrace.core.frames.frame import read_object
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
     FETCH_BYTES_MAX,
@@ -51,14 +51,12 @@ class ProduceTerms:
             )
         )
 
-    def to_json(self) -> bytes:
-        return _json(
-            {
-                **_place(self.topic, self.partition, self.fence),
-                "acks": self.acks.value,
-                "timeoutMs": self.timeout_ms,
-            }
-        )
+    def to_object(self) -> dict[str, object]:
+        return {
+            **_place(self.topic, self.partition, self.fence),
+            "acks": self.acks.value,
+            "timeoutMs": self.timeout_ms,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +85,13 @@ class FetchTerms:
             )
         )
 
-    def to_json(self) -> bytes:
-        return _json(
-            {
-                **_place(self.topic, self.partition, self.fence),
-                "offset": self.offset,
-                "maxBytes": self.max_bytes,
-                "credit": self.credit,
-            }
-        )
+    def to_object(self) -> dict[str, object]:
+        return {
+            **_place(self.topic, self.partition, self.fence),
+            "offset": self.offset,
+            "maxBytes": self.max_bytes,
+            "credit": self.credit,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,28 +121,15 @@ class Standing:
             offset=Offset(offset) if offset is not None else None,
         )
 
-    def to_json(self) -> bytes:
-        return _json(
-            {
-                "topicUid": self.topic_uid,
-                "leaderEpoch": self.leader_epoch,
-                "logStartOffset": self.log_start_offset,
-                "highWatermark": self.high_watermark,
-                "maxMessageBytes": self.max_message_bytes,
-                **({"offset": self.offset} if self.offset is not None else {}),
-            }
-        )
-
-
-def read_object(payload: Iterable[memoryview]) -> dict[str, Any]:
-    """Raises BrokenSessionError."""
-    try:
-        document = json.loads(b"".join(payload))
-    except (ValueError, RecursionError) as error:
-        raise BrokenSessionError(f"the payload is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise BrokenSessionError(f"the payload is the JSON of a {type(document).__name__}: must be an object")
-    return document
+    def to_object(self) -> dict[str, object]:
+        return {
+            "topicUid": self.topic_uid,
+            "leaderEpoch": self.leader_epoch,
+            "logStartOffset": self.log_start_offset,
+            "highWatermark": self.high_watermark,
+            "maxMessageBytes": self.max_message_bytes,
+            **({"offset": self.offset} if self.offset is not None else {}),
+        }
 
 
 def read_fence(read: Fields) -> Fence:
@@ -178,7 +161,3 @@ def _place(topic: TopicName, partition: PartitionId, fence: Fence) -> dict[str, 
     if fence.leader_epoch is not None:
         place["leaderEpoch"] = fence.leader_epoch
     return place
-
-
-def _json(document: Mapping[str, object]) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()

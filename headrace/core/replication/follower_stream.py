@@ -17,24 +17,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
-from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError
-from headrace.core.frames.frame import Buffer
+from headrace.core.errors import BrokerUnreachableError, HeadraceError
+from headrace.core.frames.channels import OpenChannels
+from headrace.core.frames.frame import STREAM, Buffer
 from headrace.core.frames.replication_messages import (
-    STREAM,
     Alive,
     AskEpochEnd,
-    Batches,
     EpochEnded,
-    Failed,
     Fetch,
     Follow,
-    Heartbeat,
     Hello,
-    Lane,
+    LeaderBatches,
+    LeaderFailed,
+    LeaderHeartbeat,
     LeaderMessage,
     Move,
     Pulse,
     Report,
+    StreamRole,
     StreamSilence,
     Unfollow,
 )
@@ -89,15 +89,14 @@ class _Channel:
 
 
 class FollowerStream:
-    def __init__(self, me: Seat, lane: Lane, now_ms: int) -> None:
-        self._said = [Hello(me, lane).pack()]
-        self._by_number: dict[int, _Channel] = {}
+    def __init__(self, me: Seat, role: StreamRole, now_ms: int) -> None:
+        self._said = [Hello(me, role).pack()]
+        self._by_number = OpenChannels[_Channel]()
         self._by_key: dict[PartitionKey, _Channel] = {}
         self._reports: dict[int, Ends] = {}
         """By channel, that are to be said ..."""
         self._held: dict[int, Ends] = {}
         """... and that may wait."""
-        self._highest = STREAM
         self._leader_ms = 0
         """The leader's time as it was last heard."""
         self._silence = StreamSilence(now_ms)
@@ -110,8 +109,7 @@ class FollowerStream:
 
     def open(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> None:
         assert key not in self._by_key, "an older channel is closed first"
-        self._highest += 1
-        channel = _Channel(self._highest, key, leader_epoch)
+        channel = _Channel(self._by_number.give_number(), key, leader_epoch)
         self._by_number[channel.number] = self._by_key[key] = channel
         self._said.append(Follow(channel.number, leader_epoch, key).pack())
 
@@ -172,26 +170,26 @@ class FollowerStream:
         """Raises BrokenSessionError, and what the leader ends the stream with."""
         self._silence.heard(now_ms)
         match message:
-            case Batches(number, epoch, _, watermark, start, leader_ms, batches):
+            case LeaderBatches(number, epoch, _, watermark, start, leader_ms, batches):
                 self._leader_ms = leader_ms
-                channel = self._known(number)
+                channel = self._by_number.find(number)
                 if channel is None:
                     return None
                 channel.unreported_bytes += sum(map(len, batches))
                 return Received(channel.key, epoch, batches, watermark, start)
-            case Heartbeat(leader_ms):
+            case LeaderHeartbeat(leader_ms):
                 self._leader_ms = leader_ms
                 return None
             case EpochEnded(number, epoch, answer):
-                channel = self._known(number)
+                channel = self._by_number.find(number)
                 return EpochAnswered(channel.key, epoch, answer) if channel else None
             case Move(number):
-                channel = self._forget(self._known(number))
+                channel = self._forget(self._by_number.find(number))
                 return Moved(channel.key) if channel else None
-            case Failed(number, error):
+            case LeaderFailed(number, error):
                 if number == STREAM:
                     raise error
-                channel = self._forget(self._known(number))
+                channel = self._forget(self._by_number.find(number))
                 return Refused(channel.key, error) if channel else None
             case _:
                 assert_never(message)
@@ -199,11 +197,6 @@ class FollowerStream:
     def _channel(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> _Channel | None:
         channel = self._by_key.get(key)
         return channel if channel is not None and channel.leader_epoch == leader_epoch else None
-
-    def _known(self, number: int) -> _Channel | None:
-        if number > self._highest or number == STREAM:
-            raise BrokenSessionError(f"the leader speaks of channel {number}: 1 to {self._highest} were opened")
-        return self._by_number.get(number)
 
     def _forget(self, channel: _Channel | None) -> _Channel | None:
         if channel is not None:

@@ -18,8 +18,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from headrace.core.errors import BrokenSessionError, DivergedLogError, NotReadyError
-from headrace.core.frames.replication_messages import Follow, Hello, Lane, Pulse, StreamSilence
-from headrace.core.frames.session_messages import ChannelNumbering
+from headrace.core.frames.channels import OpenChannels
+from headrace.core.frames.replication_messages import Follow, Hello, Pulse, StreamRole, StreamSilence
 from headrace.core.limits import REPLICATION_READ_BYTES
 from headrace.core.replication.isr import Ends
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionKey, Seat
@@ -144,7 +144,7 @@ class LeaderChannel:
             self._stream.unreported_bytes += nbytes
         self._has_all = next_offset >= tip.log_end
         self._behind_bytes = 0 if self._has_all else self._behind_bytes + nbytes
-        if self._stream.lane is Lane.CATCH_UP:
+        if self._stream.role is StreamRole.CATCH_UP:
             return self._has_all
         return self._behind_bytes > REPLICATION_BEHIND_BYTES_MAX
 
@@ -170,8 +170,7 @@ class LeaderStream:
     def __init__(self, now_ms: int) -> None:
         self._begun_ms = now_ms
         self._hello: Hello | None = None
-        self._numbering = ChannelNumbering(REPLICATION_CHANNELS_MAX)
-        self._channels: dict[int, LeaderChannel] = {}
+        self._channels = OpenChannels[LeaderChannel]()
         self._starved: dict[LeaderChannel, None] = {}
         """They wait for room in the stream, in turn."""
         self.unreported_bytes = 0
@@ -186,8 +185,8 @@ class LeaderStream:
         return self._introduced.seat
 
     @property
-    def lane(self) -> Lane:
-        return self._introduced.lane
+    def role(self) -> StreamRole:
+        return self._introduced.role
 
     def is_late(self, now_ms: int) -> bool:
         """Whether it should have said by now whose it is, whatever else it has said."""
@@ -212,15 +211,14 @@ class LeaderStream:
     def open(self, follow: Follow) -> LeaderChannel:
         """Raises BrokenSessionError, and ThrottledError where only the channel is refused."""
         self._introduced  # noqa: B018 - or it raises
-        self._numbering.take(follow.channel, len(self._channels))
+        self._channels.take_number(follow.channel, REPLICATION_CHANNELS_MAX)
         channel = LeaderChannel(self, follow.channel, follow.key, follow.leader_epoch)
         self._channels[channel.number] = channel
         return channel
 
     def find(self, number: int) -> LeaderChannel | None:
-        """None where it is over. Raises BrokenSessionError where it never was."""
-        self._numbering.check_was_opened(number)
-        return self._channels.get(number)
+        """Return a channel; None where it is over. Raises BrokenSessionError where it never was."""
+        return self._channels.find(number)
 
     def close(self, channel: LeaderChannel) -> None:
         del self._channels[channel.number]
