@@ -27,7 +27,7 @@ class Fields:
     """One object. A field without a default has to be given."""
 
     quote: ClassVar[str] = "'"
-    """Around a word that may be sent."""
+    """The mark around each word of a remedy."""
     unknown: ClassVar[str] = "this frame takes no such member"
 
     def __init__(self, said: Mapping[str, Any], error: type[HeadraceError] = InvalidRequestError) -> None:

@@ -1,4 +1,4 @@
-"""One replication stream, on the leader's side: hears what the follower says, and sends what its channels have to send.
+"""The leader's side of one replication stream: it serves the messages of the follower and sends what is due to it.
 
     open ── HELLO ──> introduced ── FOLLOW, FETCH, reports ... ──> the follower ends it, or breaks the protocol
       └── not in time: cut off                                ├──> the follower falls silent: cut off
@@ -54,31 +54,31 @@ from headrace_broker.serving import Serving
 from headrace_broker.sessions.outgoing import OutgoingFrames, ReadAhead, StreamWriter
 
 REPLICATION_WATERMARK_MS = 50
-"""So late at most a follower hears of a high watermark with which no batches come."""
+"""The longest time until a follower hears of a high watermark with which no batches come."""
 
 
 class Read(NamedTuple):
-    """What is sent next."""
+    """A piece of the log that is sent next."""
 
     buffers: Sequence[Buffer]
     nbytes: int
     next_offset: Offset
     log_end: Offset
-    """As it was when they were read."""
+    """The end of the log when the piece was read."""
 
 
 class ChannelStream(Protocol):
-    """Whose channel it is."""
+    """The stream of a channel."""
 
     outgoing: OutgoingFrames
     throttle: Throttle
-    """How fast its batches may be read."""
+    """The rate at which its batches may be read."""
 
     def say_later(self, channel: "ServedChannel") -> None:
-        """It has something to say that may wait a moment for others."""
+        """A channel has something to say that may wait a moment for others."""
 
     def sent(self, nbytes: int) -> None:
-        """So many bytes of batches."""
+        """Count bytes of batches that are sent."""
 
     def end_channel(self, channel: "ServedChannel", last_word: LeaderFailed | Move) -> None: ...
 
@@ -96,7 +96,7 @@ class ServedChannel:
         partition.follow_appends(self.wake)
 
     def leave(self, seat: Seat) -> None:
-        """It is over, or its stream is."""
+        """The channel is over, or its stream is."""
         self.partition.follower_left(seat, self.channel.leader_epoch)
         self.partition.unfollow_appends(self.wake)
         self._stream.outgoing.silence(self)
@@ -118,7 +118,7 @@ class ServedChannel:
         self.wake()
 
     def report_again(self, seat: Seat, leader_ms: int) -> None:
-        """What it reported last is still so."""
+        """Repeat the last report, which still holds."""
         if self.channel.ends is not None:
             self.partition.follower_reported(seat, self.channel.leader_epoch, self.channel.ends, leader_ms)
             self.wake()
@@ -130,7 +130,7 @@ class ServedChannel:
         return max(0, self._tip.log_end - ends.log_end) if ends is not None else 0
 
     def wake(self) -> None:
-        """There may be something to send, or to say."""
+        """Look whether there is something to send."""
         match self.channel.due(self._tip):
             case Due.NOW:
                 self.speak()
@@ -142,7 +142,7 @@ class ServedChannel:
             self._stream.outgoing.let_speak(self)
 
     def speak_if_due(self) -> None:
-        """What could wait has waited."""
+        """Send what has waited, where it is still due."""
         if self.channel.due(self._tip) is not Due.NOTHING:
             self.speak()
 
@@ -177,7 +177,7 @@ class ServedChannel:
         return frame
 
     def _read(self, max_bytes: int) -> Read | None:
-        """None where it has to be waited for."""
+        """Return None where the read has to be waited for."""
         if self._cold.is_under_way:
             read = self._cold.take()
             self._reads_ahead = read is not None
@@ -244,7 +244,7 @@ class ServedStream:
         self.outgoing = OutgoingFrames(self._streams.budget, None)
         self.throttle = self._streams.throttles[StreamRole.LIVE]
         self._waiting: dict[ServedChannel, None] = {}
-        """They have something to say that may wait."""
+        """The channels that have something to say that may wait."""
         self._is_over = False
         self._telling: asyncio.TimerHandle | None = None
         self._ticking: asyncio.TimerHandle | None = None
@@ -258,7 +258,7 @@ class ServedStream:
         return any(channel.partition.replica.waits for channel in self._channels.values())
 
     async def run(self, writer: StreamWriter) -> None:
-        """Until it is over."""
+        """Run the stream until it is over."""
         self._tick()
         reading = asyncio.create_task(self._read(), name="replication stream")
         reading.add_done_callback(self.outgoing.fail_with)
@@ -270,7 +270,7 @@ class ServedStream:
             self._leave()
 
     def end(self, why: HeadraceError) -> None:
-        """With this as its last word, where it has said none yet."""
+        """End the stream with this as its last message, where it has sent none yet."""
         if self._is_over:
             return
         self._is_over = True

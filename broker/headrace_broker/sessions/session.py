@@ -60,10 +60,10 @@ class Channels:
         self._on_empty = on_empty
         self._open = OpenChannels[Channel]()
         self._collecting: dict[ProduceChannel, None] = {}
-        """Those that may have something to append."""
+        """The channels that may have something to append."""
         self._checking: asyncio.Task[None] | None = None
         self._refusal: HeadraceError | None = None
-        """Why no more are opened."""
+        """The reason why no more channels are opened."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -85,7 +85,7 @@ class Channels:
             self._checking = None
 
     def serve(self, frame: Frame) -> None:
-        """Raises BrokenSessionError. What is produced is appended with the next `flush`."""
+        """Serve one frame; what it produces is appended with the next `flush`. Raises BrokenSessionError."""
         if frame.kind in (SessionKind.OPEN_PRODUCE, SessionKind.OPEN_FETCH):
             self._begin(frame)
             return
@@ -117,7 +117,7 @@ class Channels:
             channel.close()
 
     def fail(self, why: HeadraceError) -> None:
-        """Each as soon as what was produced is answered; no more are opened."""
+        """Fail each channel as soon as what was produced is answered; no more are opened."""
         self._refusal = why
         for channel in tuple(self._open.values()):
             channel.fail(why)
@@ -182,11 +182,11 @@ class Session:
         self._outgoing = OutgoingFrames(serving.answers, holder)
         self._channels = Channels(serving, self._outgoing, self._maybe_end)
         self._room = serving.bodies.share(holder)
-        """Taken of the budget of bodies, for the frame that is under way."""
+        """The share of the budget of bodies that the frame under way has taken."""
         self._is_ending = False
         self._received_bytes = 0
         self._pace: Pace | None = None
-        """Of the frame that is under way."""
+        """The pace of the frame that is under way."""
 
     @property
     def channel_count(self) -> int:
@@ -197,7 +197,7 @@ class Session:
         return self._channels.is_pending
 
     async def run(self, writer: StreamWriter) -> None:
-        """Until it is over."""
+        """Run the session until it is over."""
         self._beat()
         reading = asyncio.create_task(self._read(), name="session")
         reading.add_done_callback(self._outgoing.fail_with)
@@ -210,7 +210,7 @@ class Session:
             self._channels.leave()
 
     def drain(self, why: HeadraceError) -> None:
-        """It ends as soon as what was produced is answered."""
+        """End the session as soon as what was produced is answered."""
         self._is_ending = True
         self._channels.fail(why)
         self._maybe_end()
@@ -268,7 +268,7 @@ class Session:
             self._room.resize(0)
 
     def _break(self, error: HeadraceError) -> None:
-        """The session's last word."""
+        """End the session with an error, its last message."""
         self._body.at_once = None
         self._channels.leave()
         self._serving.metrics.errors.labels(error.code).inc()
@@ -299,7 +299,7 @@ class Session:
         )
 
     async def _handle(self, chunks: Iterable[bytes]) -> None:
-        """What is whole now, in portions. Raises BrokenSessionError."""
+        """Serve the frames that are whole now, in portions. Raises BrokenSessionError."""
         count, size = 0, 0
         self._outgoing.gather()
         for chunk in chunks:
@@ -320,14 +320,14 @@ class Session:
         self._outgoing.speak()
 
     async def _until_checked(self) -> None:
-        """What was served before a frame that has to wait is appended, and answered, meanwhile."""
+        """Wait for a check; what was served before is appended, and answered, meanwhile."""
         self._channels.flush()
         self._outgoing.speak()
         await self._channels.checked()
         self._outgoing.gather()
 
     async def _make_room(self) -> None:
-        """For the rest of a frame that is not whole, and for answers that the client has yet to take."""
+        """Make room for the rest of a frame that is not whole, and for answers that the client has yet to take."""
         missing = self._reader.missing_bytes
         if missing > self._room.taken:
             self._room.resize(0)  # Nobody waits for room while holding some.

@@ -41,7 +41,7 @@ class Frame(NamedTuple):
     third: int
     fourth: int
     payload: list[memoryview]
-    """In order; no chunk is empty. One chunk where the reader allocates."""
+    """The chunks in order; none is empty, and there is one alone where the reader allocates."""
 
 
 def pack_head(kind: int, channel: int, payload_bytes: int, leader_epoch: int = 0, *numbers: int) -> bytes:
@@ -90,23 +90,25 @@ class FrameReader:
     def __init__(
         self, payload_bytes_max: Mapping[int, int], allocate: Callable[[int], memoryview] | None = None
     ) -> None:
-        """`payload_bytes_max`: by kind, of those that may come. `allocate` gives so many bytes for a whole payload;
-        without it, what is received must not change."""
+        """`payload_bytes_max` has each kind that may come. `allocate` gives so many bytes for a whole payload.
+
+        Without it, what is received must not change.
+        """
         self._payload_bytes_max = payload_bytes_max
         self._allocate = allocate
         self._memory: memoryview | None = None
-        """What `allocate` gave for the payload under way."""
+        """The memory that `allocate` gave for the payload under way."""
         self._head = bytearray()
-        """Of a frame whose head a chunk ended within."""
+        """The part of a head that has come so far."""
         self._frame: Frame | None = None
-        """Its head is read, and some of its payload."""
+        """The frame under way: its head is read, and some of its payload."""
         self.missing_bytes = 0
-        """What the payload of the frame under way still lacks."""
+        """The bytes that the payload of the frame under way still lacks."""
         self._begun = 0
 
     @property
     def is_between_frames(self) -> bool:
-        """A session may end here."""
+        """A stream may end here."""
         return self._frame is None and not self._head
 
     @property
@@ -115,7 +117,7 @@ class FrameReader:
         return self._begun if self._frame is not None else 0
 
     def is_one_frame(self, chunk: bytes) -> bool:
-        """Whether this is a whole frame, and nothing else."""
+        """Return whether a chunk is one whole frame, and nothing else."""
         return (
             self.is_between_frames
             and len(chunk) >= HEAD_BYTES
@@ -123,7 +125,7 @@ class FrameReader:
         )
 
     def receive(self, chunk: Buffer) -> Iterator[Frame]:
-        """The frames that are whole now, in order. Raises BrokenSessionError.
+        """Return the frames that are whole now, in order. Raises BrokenSessionError.
 
         They are cut as they are asked for, since a chunk may have very many: all of them, before the next chunk.
         """
@@ -148,7 +150,7 @@ class FrameReader:
                 yield frame
 
     def _read_head(self, view: memoryview, at: int) -> int:
-        """Where the payload begins; there is no frame as long as the head is not whole."""
+        """Return where the payload begins; there is no frame as long as the head is not whole."""
         if self._head or len(view) - at < HEAD_BYTES:
             taken = min(HEAD_BYTES - len(self._head), len(view) - at)
             self._head += view[at : at + taken]

@@ -35,7 +35,7 @@ from headrace.core.replication.isr import Ends
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat, TopicUid
 
 REPLICATION_ALIVE_MS = 1_000
-"""How often each side says that it is alive, whatever else it says."""
+"""The interval in which each side says that it is alive, whatever else it says."""
 REPLICATION_SILENCE_MS_MAX = 2_500
 """A side of a stream that has said nothing for so long is gone."""
 
@@ -111,7 +111,7 @@ class Follow(NamedTuple):
 
 
 class AskEpochEnd(NamedTuple):
-    """Where does `epoch` end in the leader's log?"""
+    """The question where `epoch` ends in the leader's log."""
 
     channel: int
     leader_epoch: LeaderEpoch
@@ -126,7 +126,7 @@ class AskEpochEnd(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Both logs agree up to `offset`: send everything from there on."""
+    """A request for everything from `offset` on, up to which both logs agree."""
 
     channel: int
     leader_epoch: LeaderEpoch
@@ -141,13 +141,13 @@ class Fetch(NamedTuple):
 
 
 class Report(NamedTuple):
-    """So much of the leader's log is here: a vote."""
+    """A vote: the follower has the leader's log up to these ends."""
 
     channel: int
     leader_epoch: LeaderEpoch
     ends: Ends
     leader_ms: int
-    """The leader's time as last heard: the report was made after that."""
+    """The leader's time as it was last heard: the report was made after that."""
 
     def pack(self) -> bytes:
         numbers = (self.ends.log_end, self.ends.durable_end, self.leader_ms)
@@ -160,12 +160,12 @@ class Report(NamedTuple):
 
 
 class Unfollow(NamedTuple):
-    """Nothing more is wanted of this channel."""
+    """The end of a channel, by the follower."""
 
     channel: int
     leader_epoch: LeaderEpoch
     why: HeadraceError | None = None
-    """What is wrong with what came; None where the follower has other reasons."""
+    """The fault in what came; None where the follower has other reasons."""
 
     def pack(self) -> bytes:
         if self.why is None:
@@ -183,7 +183,7 @@ class Alive(NamedTuple):
     """The follower lives, and what it holds is what it reported last, on every channel."""
 
     leader_ms: int
-    """As in `Report`."""
+    """The same as in `Report`."""
 
     def pack(self) -> bytes:
         return pack_head(ReplicationKind.ALIVE, STREAM, 0, 0, self.leader_ms)
@@ -209,15 +209,15 @@ class EpochEnded(NamedTuple):
 
 
 class LeaderBatches(NamedTuple):
-    """What follows in the log; nothing of it where only what else is said here has changed."""
+    """The next batches of the log; none of them where only an offset has changed."""
 
     channel: int
     leader_epoch: LeaderEpoch
     next_offset: Offset
-    """The first that comes with the next frame of this channel."""
+    """The first offset that comes with the next frame of this channel."""
     high_watermark: Offset
     log_start_offset: Offset
-    """Of the leader. Where it lies above all that the follower has, the batches begin there."""
+    """The start of the leader's log. Where it lies above all that the follower has, the batches begin there."""
     leader_ms: int
     """Any time of the leader's own; it comes back with what answers the frame."""
     batches: Sequence[Buffer]
@@ -330,7 +330,7 @@ class StreamSilence:
 
 
 class Pulse:
-    """What is done once in an interval: by default, to say oneself that one is alive."""
+    """A clock for what is done once in an interval; by default, for a sign of life."""
 
     def __init__(self, now_ms: int, interval_ms: int = REPLICATION_ALIVE_MS) -> None:
         self._interval_ms = interval_ms

@@ -83,13 +83,13 @@ class OpenProduce(NamedTuple):
 
 
 class Produce(NamedTuple):
-    """Append these batches, all or none."""
+    """A request to append these batches, all or none."""
 
     channel: int
     sequence: int
-    """The client's own number of it: comes back with its answer."""
+    """The client's own number of the request, which comes back with its answer."""
     batches: Sequence[Buffer]
-    """Whole ones, in pieces."""
+    """The bytes of whole batches, in pieces."""
 
     def buffers(self) -> list[Buffer]:
         return pack_batches(_PRODUCE, self.channel, self.batches, 0, self.sequence)
@@ -130,7 +130,7 @@ class Credit(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Nothing more is wanted of this channel; what was produced on it is still answered."""
+    """The end of a channel, by the client; what was produced on it is still answered."""
 
     channel: int
 
@@ -156,7 +156,7 @@ class Opened(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """One PRODUCE is what its channel's acks ask for. Its batches follow each other from `base_offset` on."""
+    """The answer to one PRODUCE that is as safe as its channel's acks ask for; its batches begin at `base_offset`."""
 
     channel: int
     sequence: int
@@ -184,11 +184,11 @@ class Produced(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """The first may start below the offset that is due: its first records were seen, or never asked for."""
+    """The next batches. The first may start below the offset that is due: the client skips its first records."""
 
     channel: int
     next_offset: Offset
-    """The first that comes with the next frame of this channel."""
+    """The first offset that comes with the next frame of this channel."""
     high_watermark: Offset
     """`UNKNOWN_OFFSET` where a new leader does not know yet what is the latest."""
     log_start_offset: Offset
@@ -236,7 +236,7 @@ class Closed(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """There is nothing to say, and the broker is alive."""
+    """A sign of life of a broker that has nothing else to say."""
 
     def pack(self) -> bytes:
         return pack_head(SessionKind.HEARTBEAT, STREAM, 0)
@@ -293,7 +293,7 @@ class Ledger:
         """Produces that are not answered yet."""
         self._groups: deque[ProduceGroup] = deque()
         self._last_word: Failed | Closed | None = None
-        """Said when everything before it is answered."""
+        """The last message, sent when everything before it is answered."""
         self.is_over = False
 
     @property
@@ -301,7 +301,7 @@ class Ledger:
         return self._last_word is None and not self.is_over
 
     def check_room(self, collected: int) -> None:
-        """For one more produce beside those that are `collected` to be appended. Raises ThrottledError."""
+        """Raises ThrottledError where one more produce, beside the `collected` ones, is too many."""
         if self.pending + collected >= SESSION_PRODUCES_PENDING_MAX:
             raise ThrottledError(
                 f"{SESSION_PRODUCES_PENDING_MAX} produces of channel {self.channel} are not answered yet, as many as"
@@ -309,7 +309,7 @@ class Ledger:
             )
 
     def appended(self, group: ProduceGroup) -> None:
-        """These are written; they may be done already."""
+        """Add produces that are written; they may be done already."""
         assert self.takes_more, "after a failure nothing is appended"
         self.pending += len(group.answers)
         self._groups.append(group)
@@ -324,7 +324,7 @@ class Ledger:
             self._last_word = Closed(self.channel)
 
     def take(self) -> list[Produced | Failed | Closed]:
-        """What is to be said now, in this order."""
+        """Return the messages that are to be sent now, in this order."""
         said: list[Produced | Failed | Closed] = []
         while self._groups and self._groups[0].is_done:
             group = self._groups.popleft()

@@ -22,7 +22,7 @@ from headrace.core.log.epochs import Fence
 from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 
 Start = Offset | Literal["earliest", "latest"]
-"""Where a fetch channel begins."""
+"""The offset, or the end of the log, where a fetch channel begins."""
 
 _ENDS: Final[tuple[Literal["earliest", "latest"], ...]] = ("earliest", "latest")
 _NO_FENCE: Final = Fence()
@@ -34,7 +34,7 @@ class ProduceTerms:
     partition: PartitionId
     acks: Acks = Acks.ALL
     timeout_ms: int = PRODUCE_TIMEOUT_MS_DEFAULT
-    """Of each produce, from its append on."""
+    """The time limit of each produce, from its append on."""
     fence: Fence = field(default_factory=Fence)
 
     @classmethod
@@ -65,9 +65,9 @@ class FetchTerms:
     partition: PartitionId
     offset: Start = "earliest"
     max_bytes: int = FETCH_BYTES_DEFAULT
-    """Of batches in one frame; one batch is sent whatever its size."""
+    """The bytes of batches in one frame; one batch is sent whatever its size."""
     credit: int = 0
-    """Bytes of batches that may be sent before the first CREDIT."""
+    """The bytes of batches that may be sent before the first CREDIT."""
     fence: Fence = field(default_factory=Fence)
 
     @classmethod
@@ -96,16 +96,16 @@ class FetchTerms:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a partition stands when a channel to it is opened."""
+    """The state of a partition when a channel to it is opened."""
 
     topic_uid: TopicUid
     leader_epoch: LeaderEpoch
     log_start_offset: Offset
     high_watermark: Offset | None
-    """None where a new leader does not know yet what is the latest."""
+    """The end of what may be read; None where a new leader does not know it yet."""
     max_message_bytes: int
     offset: Offset | None = None
-    """Where a fetch channel begins; None for a produce channel."""
+    """The offset where a fetch channel begins; None for a produce channel."""
 
     @classmethod
     def parse(cls, payload: Iterable[memoryview]) -> Self:

@@ -62,13 +62,13 @@ class Received(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Its channel is over: it belongs on the other stream."""
+    """The channel of a partition is over: it goes on on the other stream."""
 
     key: PartitionKey
 
 
 class Refused(NamedTuple):
-    """Its channel is over, and the leader says why."""
+    """The channel of a partition is over, by the leader, which says why."""
 
     key: PartitionKey
     error: HeadraceError
@@ -83,9 +83,9 @@ class _Channel:
     key: PartitionKey
     leader_epoch: LeaderEpoch
     reported: Ends | None = None
-    """What was last said, or is to be said with the next `take`."""
+    """The report that was last sent, or leaves with the next `take`."""
     unreported_bytes: int = 0
-    """Received since."""
+    """The bytes that were received since that report."""
 
 
 class FollowerStream:
@@ -94,9 +94,9 @@ class FollowerStream:
         self._by_number = OpenChannels[_Channel]()
         self._by_key: dict[PartitionKey, _Channel] = {}
         self._reports: dict[int, Ends] = {}
-        """By channel, that are to be said ..."""
+        """The reports, by channel, that leave with the next `take` ..."""
         self._held: dict[int, Ends] = {}
-        """... and that may wait."""
+        """... and those that may wait."""
         self._leader_ms = 0
         """The leader's time as it was last heard."""
         self._silence = StreamSilence(now_ms)
@@ -114,7 +114,7 @@ class FollowerStream:
         self._said.append(Follow(channel.number, leader_epoch, key).pack())
 
     def close(self, key: PartitionKey, why: HeadraceError | None = None) -> None:
-        """Nothing more is wanted of it; `why` is what is wrong with what came. Nothing where it is over already."""
+        """End the channel of a partition, where there is one; `why` is the fault in what came."""
         channel = self._forget(self._by_key.get(key))
         if channel is not None:
             self._said.append(Unfollow(channel.number, channel.leader_epoch, why).pack())
@@ -148,7 +148,7 @@ class FollowerStream:
         self._held.pop(channel.number, None)
 
     def take(self) -> bytes:
-        """What is to be said now; empty where that is nothing."""
+        """Return the bytes to send now; empty where there are none."""
         said, self._said = self._said, []
         for number, ends in self._reports.items():
             channel = self._by_number[number]
@@ -157,7 +157,7 @@ class FollowerStream:
         return b"".join(said)
 
     def tick(self, now_ms: int) -> None:
-        """Every REPLICATION_TICK_MS. Raises BrokerUnreachableError where the leader has said nothing for too long."""
+        """Called every REPLICATION_TICK_MS. Raises BrokerUnreachableError where the leader was silent for too long."""
         if self._silence.lasts_too_long(now_ms):
             raise BrokerUnreachableError("the leader says nothing any more", unprocessed=False)
         if self._pulse.is_due(now_ms):
