@@ -13,7 +13,7 @@ from headrace.core.records.header import stamp
 from headrace.core.types import LeaderEpoch, Offset
 from tests.support.batches import batch_of
 
-P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
 
 
 def shared(**positions: int) -> ReadAhead:

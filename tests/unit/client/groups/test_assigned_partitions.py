@@ -15,8 +15,8 @@ from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
 
-def key(partition: TopicPartition) -> PartitionKey:
-    return PartitionKey(TopicUid("uid-flights"), PartitionId(partition.partition))
+def key(place: TopicPartition, uid: str = "") -> PartitionKey:
+    return PartitionKey(TopicUid(uid or f"uid-{place.topic}"), PartitionId(place.partition))
 
 
 def share(partition: TopicPartition, position: int, committed: int | None) -> Share:

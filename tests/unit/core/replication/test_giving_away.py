@@ -18,7 +18,8 @@ from headrace.core.resources.partition_set import PartitionSet
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, SetUid, TopicUid
 from tests.support.partition_sets import partition_set, partition_state, seat
 
-KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
+UID = TopicUid("uid-1")
+KEY = PartitionKey(UID, PartitionId(0))
 ME, OTHER = BrokerId(0), BrokerId(1)
 STATE = partition_state(leader=seat(1), replicas=(OTHER, ME))
 

@@ -15,7 +15,9 @@ from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, PartitionId
 from tests.support.partition_sets import partition_set, partition_state, seat
 
-LEADER, SECOND, THIRD = seat(0), seat(1), seat(2)
+LEADER = seat(0)
+SECOND = seat(1)
+THIRD = seat(2)
 ALONE = partition_state(leader=LEADER, replicas=tuple(BrokerId(i) for i in range(3)))
 ZERO = PartitionId(0)
 

@@ -22,7 +22,9 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionId, PartitionKey, Seat, TopicUid
 from tests.support.partition_sets import partition_set, partition_state, seat
 
-ME, SECOND, THIRD = seat(0, 2), seat(1), seat(2)
+ME = seat(0, 2)
+SECOND = seat(1)
+THIRD = seat(2)
 ALL = (ME, SECOND, THIRD)
 REPLICAS = tuple(BrokerId(i) for i in range(3))
 LOG = LogFacts(LeaderEpoch(1))

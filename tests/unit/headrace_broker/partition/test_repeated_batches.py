@@ -35,8 +35,8 @@ async def places(partition: Partition, *batches: RawBatch, query: ProduceQuery =
 
 
 @pytest.fixture
-async def partition(tmp_path: Path) -> AsyncIterator[Partition]:
-    async with led_partition(tmp_path / "data", Metrics(), print) as partition:
+async def partition(tmp_path: Path, metrics: Metrics, failures: list[str]) -> AsyncIterator[Partition]:
+    async with led_partition(tmp_path / "data", metrics, failures.append) as partition:
         yield partition
 
 
