@@ -18,20 +18,13 @@ RECORDS = 30
 DEADLINE_S = patient(30)
 
 
-def fill(bench: Bench) -> None:
-    bench.create(partitions=3)
-    with bench.producer() as producer:
-        for number in range(RECORDS):
-            producer.send(bench.topic, str(number), partition=number % 3)
-
-
 def has_news(joined: Joined | None) -> bool:
     """Whether it gives the member partitions."""
     return joined is not None and bool(joined[0].assigned)
 
 
 def test_should_not_end_while_the_word_of_its_part_is_on_its_way(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(bench)
+    bench.fill(RECORDS, partitions=3)
     is_at_rest = threading.Event()
     said_once, description = CoordinatorClient.said_once, CoordinatorClient.description
 
@@ -57,7 +50,7 @@ def test_should_not_end_while_the_word_of_its_part_is_on_its_way(bench: Bench, m
 async def test_should_not_end_async_while_the_word_of_its_part_is_on_its_way(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await asyncio.to_thread(fill, bench)
+    await asyncio.to_thread(bench.fill, RECORDS, partitions=3)
     is_at_rest = asyncio.Event()
     said_once, description = AsyncCoordinatorClient.said_once, AsyncCoordinatorClient.description
 
