@@ -24,10 +24,10 @@ from headrace.core.groups.events import (
     TargetOffered,
 )
 from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, MemberId, TopicShape
-from headrace.core.groups.invariants import Marks, OwnershipClaim, broken, double_owners, fallen, marks
 from headrace.core.groups.records import decode, encode
 from headrace.core.limits import REBALANCE_TIMEOUT_MS_DEFAULT
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
+from tests.support.group_invariants import Marks, OwnershipClaim, broken, double_owners, fallen, marks
 
 GROUP = GroupName("default", "billing")
 _NOWHERE: Mark = (GroupEpoch(0), 0)
