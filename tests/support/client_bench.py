@@ -10,6 +10,11 @@ from headrace import AsyncConsumer, AsyncProducer, Consumer, Producer, Record
 from tests.support.cluster import Cluster
 
 
+def number(record: Record) -> int:
+    """The value of a record that `Bench.fill` has written."""
+    return int(record.value or b"")
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     cluster: Cluster

@@ -6,16 +6,12 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from headrace import AsyncConsumer, Record, TopicPartition
+from headrace import AsyncConsumer, TopicPartition
 from headrace.client.consumed_records import CONSUMED_SCHEMA
 from headrace.client.transport.retry import TROUBLE_UNANSWERED_MS
 from headrace.core.errors import LocalError, OffsetOutOfRangeError, StalledError, UnknownTopicError
-from tests.support.client_bench import Bench
+from tests.support.client_bench import Bench, number
 from tests.support.patience import patient
-
-
-def number(record: Record) -> int:
-    return int(record.value or b"")
 
 
 async def read_all(consumer: AsyncConsumer) -> list[int]:

@@ -5,14 +5,10 @@ from collections import Counter
 
 import pytest
 
-from headrace import AsyncConsumer, Record, TopicPartition
+from headrace import AsyncConsumer, TopicPartition
 from headrace.core.errors import FencedMemberError, LocalError, PollIntervalExceededError
-from tests.support.client_bench import Bench
+from tests.support.client_bench import Bench, number
 from tests.support.waiting import eventually
-
-
-def number(record: Record) -> int:
-    return int(record.value or b"")
 
 
 async def committed(bench: Bench) -> dict[int, int]:

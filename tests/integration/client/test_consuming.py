@@ -10,12 +10,12 @@ import pytest
 from headrace import Record, TopicPartition
 from headrace.client.consumed_records import CONSUMED_SCHEMA
 from headrace.core.errors import LocalError, OffsetOutOfRangeError
-from tests.support.client_bench import Bench
+from tests.support.client_bench import Bench, number
 from tests.support.patience import patient
 
 
 def numbers(records: list[Record]) -> list[int]:
-    return [int(record.value or b"") for record in records]
+    return [number(record) for record in records]
 
 
 def test_should_end_at_what_is_there_when_it_does_not_follow(bench: Bench) -> None:

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -11,24 +9,12 @@ from headrace.core.records.header import Compression
 from headrace.http2.async_transport import AsyncResponse, AsyncTransport
 from headrace_broker.admission import ANSWER_BYTES_MIN, JSON_BATCH_BYTES_MIN
 from tests.support.batches import batch_of
-from tests.support.broker_app import BrokerApp, running_app
+from tests.support.broker_app import BrokerApp
 from tests.support.patience import patient
 from tests.support.waiting import eventually
 
 BATCHES = "application/vnd.headrace.batch"
 VALUE = bytes(40 << 10)
-
-
-@pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
-    async with running_app(tmp_path / "data") as app:
-        yield app
-
-
-@pytest.fixture
-async def transport() -> AsyncIterator[AsyncTransport]:
-    async with AsyncTransport() as transport:
-        yield transport
 
 
 async def get(transport: AsyncTransport, url: str, accept: str = BATCHES) -> AsyncResponse:

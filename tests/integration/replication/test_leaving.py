@@ -23,12 +23,6 @@ _LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 VALUE = os.urandom(64 << 10)
 
 
-@pytest.fixture
-def three(tmp_path: Path) -> Iterator[ReplicatedBrokers]:
-    with replicated_brokers(tmp_path) as running:
-        yield running
-
-
 def lease(three: ReplicatedBrokers, broker: int) -> BrokerLease:
     return BrokerLease.parse(three.cluster.kube("GET", f"{_LEASES}/headrace-broker-{broker}"))
 

@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,17 +11,11 @@ from headrace.core.log.checkpoints import seal
 from headrace.core.resources.lease import BrokerLease
 from tests.support.cluster import http
 from tests.support.patience import patient
-from tests.support.replicated_brokers import ReplicatedBrokers, replicated_brokers
+from tests.support.replicated_brokers import ReplicatedBrokers
 from tests.support.waiting import wait_for
 
 _EVENTS = "/api/v1/namespaces/default/events"
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-
-
-@pytest.fixture
-def three(tmp_path: Path) -> Iterator[ReplicatedBrokers]:
-    with replicated_brokers(tmp_path) as running:
-        yield running
 
 
 def regressed(three: ReplicatedBrokers, broker: int) -> bool:
