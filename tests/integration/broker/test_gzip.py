@@ -14,9 +14,7 @@ from tests.support.batches import batch_of
 from tests.support.broker_app import BrokerApp
 from tests.support.cluster import Cluster, http
 from tests.support.waiting import eventually
-
-BATCH = "application/vnd.headrace.batch"
-NDJSON = "application/x-ndjson"
+from tests.support.world import BATCH, NDJSON
 
 
 @pytest.fixture(params=["HTTP/1.1", "HTTP/2"])

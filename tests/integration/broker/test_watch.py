@@ -27,8 +27,8 @@ from tests.support.broker_app import BrokerApp
 from tests.support.partition_sets import partition_state, seat
 from tests.support.patience import patient
 from tests.support.waiting import eventually
+from tests.support.world import BATCH
 
-BATCH = "application/vnd.headrace.batch"
 BROKEN_OFF = (BrokerUnreachableError, ClientPayloadError)
 MIB = 1 << 20
 

@@ -13,13 +13,13 @@ from tests.support.cluster import http
 from tests.support.patience import patient
 from tests.support.replicated_brokers import ReplicatedBrokers
 from tests.support.waiting import wait_for
+from tests.support.world import LEASES
 
 _EVENTS = "/api/v1/namespaces/default/events"
-_LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 
 def regressed(three: ReplicatedBrokers, broker: int) -> bool:
-    lease = BrokerLease.parse(three.cluster.kube("GET", f"{_LEASES}/headrace-broker-{broker}"))
+    lease = BrokerLease.parse(three.cluster.kube("GET", f"{LEASES}/headrace-broker-{broker}"))
     return three.sets().topic_uid in lease.regressed
 
 
