@@ -9,8 +9,6 @@ from tests.support.applying import VERSION, applied, apply, condition, status_of
 from tests.support.kubeconfig_objects import topic
 from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
-
 
 def _typed(rule: str) -> tuple[int, str]:
     return 500, f"failed to create typed patch object (/flights; {VERSION}, Kind=Topic): {rule}"

@@ -7,8 +7,6 @@ import pytest
 from tests.support.kubeconfig_objects import lease, partition_set, topic
 from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
-
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 

@@ -5,8 +5,6 @@ import pytest
 from tests.support.kubeconfig_objects import consumer_group, partition_set, topic
 from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
-
 
 async def test_should_return_what_was_created_with_its_metadata(space: Space) -> None:
     created = await space.create("topics", topic(labels={"team": "data"}))

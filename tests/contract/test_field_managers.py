@@ -8,8 +8,6 @@ from tests.support.applying import APPLY, JSON_PATCH, PARTITIONS, VERSION, owned
 from tests.support.kubeconfig_objects import topic
 from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
-
 
 async def test_should_own_by_update_what_other_writes_change(space: Space) -> None:
     created = await space.api.request(

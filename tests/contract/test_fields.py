@@ -5,8 +5,6 @@ import pytest
 from tests.support.kubeconfig_objects import consumer_group, topic
 from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
-
 _DUPLICATE = (
     b'{"apiVersion":"headrace.io/v1alpha1","kind":"Topic","metadata":{"name":"flights","foo":1},'
     b'"spec":{"partitions":1,"partitions":2}}'

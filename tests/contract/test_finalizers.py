@@ -1,11 +1,7 @@
 """Deletion in two steps: an object with finalizers stays until the last of them is removed."""
 
-import pytest
-
 from tests.support.kubeconfig_objects import topic
 from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
 
 
 def _held(*finalizers: str) -> dict[str, object]:

@@ -15,8 +15,6 @@ from tests.support.behind_proxy import address_of, echoing, run_web
 from tests.support.kubeconfig_objects import lease
 from tests.support.kubeconfig_space import ApiServer, Space
 
-pytestmark = pytest.mark.contract
-
 
 @pytest.fixture
 def kubeconfig(api_server: ApiServer, space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -11,8 +11,6 @@ from tests.support.kubeconfig_space import ApiServer, Space
 from tests.support.patience import patient
 from tests.support.tools import kubectl_path
 
-pytestmark = pytest.mark.contract
-
 
 @pytest.fixture
 def kubectl(api_server: ApiServer, space: Space, tmp_path: Path) -> Kubectl:

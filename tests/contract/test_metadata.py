@@ -7,8 +7,6 @@ import pytest
 from tests.support.kubeconfig_objects import partition_set
 from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
-
 _NAME_PART = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
     "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "

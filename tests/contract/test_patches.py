@@ -5,8 +5,6 @@ import pytest
 from tests.support.kubeconfig_objects import topic
 from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
-
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json-patch+json"
 _WRONG_TYPE = "json: cannot unmarshal {} into Go value of type {}"

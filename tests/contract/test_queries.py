@@ -4,8 +4,6 @@ import pytest
 
 from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
-
 _NEEDS_VERSION = "resourceVersionMatch is forbidden unless resourceVersion is provided"
 
 

@@ -10,8 +10,6 @@ from tests.support.kubeconfig_objects import secret
 from tests.support.kubeconfig_space import ApiServer, Space
 from tests.support.tools import kubectl_path
 
-pytestmark = pytest.mark.contract
-
 _KEY_RULE = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
     "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"

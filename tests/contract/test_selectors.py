@@ -5,8 +5,6 @@ import pytest
 from tests.support.kubeconfig_objects import topic
 from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
-
 
 @pytest.mark.parametrize(
     ("selector", "names"),

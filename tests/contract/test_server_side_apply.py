@@ -8,8 +8,6 @@ from tests.support.applying import JSON_PATCH, PARTITIONS, VERSION, applied, app
 from tests.support.kubeconfig_objects import topic
 from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
-
 
 async def test_should_create_what_is_not_there(space: Space) -> None:
     path = space.path("topics", "flights")

@@ -11,8 +11,6 @@ from tests.support.behind_proxy import LABELS, address_of, echoing, run_web
 from tests.support.kubeconfig_objects import pod, service
 from tests.support.kubeconfig_space import ApiServer, Space
 
-pytestmark = pytest.mark.contract
-
 _STRATEGIC = "application/strategic-merge-patch+json"
 _PORT_RULE = "must be between 1 and 65535, inclusive"
 _NAME_RULE = (

@@ -30,8 +30,6 @@ from tests.support.kubectl_session import Shell, Step, parse, render
 from tests.support.patience import patient
 from tests.support.tools import cannot_run, kubectl_path
 
-pytestmark = pytest.mark.contract
-
 _GOLDEN = Path(__file__).parents[1] / "golden" / "kubectl"
 _SESSIONS = sorted(file.stem for file in _GOLDEN.glob("*.txt"))
 _REWRITE = os.environ.get("HEADRACE_REWRITE_GOLDEN") == "1"

@@ -7,8 +7,6 @@ import pytest
 from tests.support.kubeconfig_objects import event, lease, partition_set, pod, stateful_set, topic
 from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
-
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 _PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 

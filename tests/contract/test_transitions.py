@@ -5,8 +5,6 @@ import pytest
 from tests.support.kubeconfig_objects import consumer_group, topic
 from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
-
 
 async def test_should_let_partitions_grow_and_never_shrink(space: Space) -> None:
     await space.create("topics", topic(partitions=6))

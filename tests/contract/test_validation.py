@@ -7,8 +7,6 @@ import pytest
 from tests.support.kubeconfig_objects import consumer_group, partition_set, topic
 from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
-
 _MERGE = "application/merge-patch+json"
 _UNCHECKED = (
     "<nil>",

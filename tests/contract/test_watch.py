@@ -12,8 +12,6 @@ from tests.support.kubeconfig_objects import topic
 from tests.support.kubeconfig_space import Space
 from tests.support.patience import patient
 
-pytestmark = pytest.mark.contract
-
 _PATIENCE_S = patient(60)
 _HEAVY_BYTES = 200_000
 _WATCHERS = 10
