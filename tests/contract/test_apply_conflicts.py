@@ -2,9 +2,9 @@
 
 import json
 
+from tests.support.api_objects import topic
+from tests.support.api_server import Space
 from tests.support.applying import PARTITIONS, applied, apply, owned_by
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_space import Space
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.api_objects import partition_set, topic
+from tests.support.api_server import Space
 from tests.support.kubeconfig import ApiClient
-from tests.support.kubeconfig_objects import partition_set, topic
-from tests.support.kubeconfig_space import Space
 from tests.support.patience import patient
 
 pytestmark = pytest.mark.usefixtures("controllers")

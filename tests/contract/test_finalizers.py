@@ -1,7 +1,7 @@
 """Deletion in two steps: an object with finalizers stays until the last of them is removed."""
 
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_space import Space
+from tests.support.api_objects import topic
+from tests.support.api_server import Space
 
 
 def _held(*finalizers: str) -> dict[str, object]:

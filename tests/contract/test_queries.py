@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.kubeconfig_space import Space
+from tests.support.api_server import Space
 
 _NEEDS_VERSION = "resourceVersionMatch is forbidden unless resourceVersion is provided"
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.kubeconfig_kubectl import Kubectl
-from tests.support.kubeconfig_objects import secret
-from tests.support.kubeconfig_space import ApiServer, Space
+from tests.support.api_objects import secret
+from tests.support.api_server import ApiServer, Kubectl, Space
 from tests.support.tools import kubectl_path
 
 _KEY_RULE = (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_space import Space
+from tests.support.api_objects import topic
+from tests.support.api_server import Space
 
 
 @pytest.mark.parametrize(

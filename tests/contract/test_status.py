@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.support.kubeconfig_objects import partition_set, topic
-from tests.support.kubeconfig_space import Space
+from tests.support.api_objects import partition_set, topic
+from tests.support.api_server import Space
 
 
 def _condition(status: str = "True", **members: Any) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.api_objects import pod, topic
 from tests.support.browser import UNREADABLE, Attempt, Seen, Site, shown_by, visit
 from tests.support.cluster import http
 from tests.support.dev import dev_home
-from tests.support.kubeconfig_objects import pod, topic
 from tests.support.tools import require_tool
 from tests.support.waiting import wait_for
 from tests.support.world import TOPICS

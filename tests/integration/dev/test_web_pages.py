@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.api_objects import pod
+from tests.support.api_server import embedded_api
 from tests.support.cluster import http
-from tests.support.kubeconfig_objects import pod
-from tests.support.kubeconfig_server import embedded_api
 from tests.support.web_pages import OTHER_SITE, PAGES, REBOUND
 from tests.support.world import JSON_BODY
 

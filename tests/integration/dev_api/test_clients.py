@@ -10,9 +10,9 @@ import kopf
 import kubernetes.aio
 import pytest
 
+from tests.support.api_objects import topic
+from tests.support.api_server import embedded_api
 from tests.support.kubeconfig import connect, write_kubeconfig
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_server import embedded_api
 from tests.support.patience import patient
 from tests.support.world import TOPICS
 

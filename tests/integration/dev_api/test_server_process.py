@@ -6,9 +6,9 @@ import socket
 from contextlib import closing
 from pathlib import Path
 
+from tests.support.api_objects import topic
+from tests.support.api_server import complaint, embedded_api
 from tests.support.kubeconfig import ApiClient, connect, write_kubeconfig
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_server import complaint, embedded_api
 from tests.support.patience import patient
 from tests.support.world import TOPICS
 

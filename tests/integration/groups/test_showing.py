@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.api_server import Kubectl
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.group_calls import GroupCalls, PlainMember, settle
 from tests.support.group_metrics import scrape
 from tests.support.kube_groups import KubeGroups
-from tests.support.kubeconfig_kubectl import Kubectl
 from tests.support.tools import require_tool
 from tests.support.waiting import wait_for
 from tests.support.world import CONSUMER_GROUPS
