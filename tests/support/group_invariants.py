@@ -1,4 +1,4 @@
-"""The invariants of a group, checked at any time by the simulator and by tests of groups.
+"""The invariants of a group, checked at any time: by the simulator, by tests, and by anybody that doubts a log.
 
 - **NoDoubleAssignment**: at no time do two members of a group both own a partition with valid epochs. A member owns
   what it believes to own; its epoch is valid as long as it is a member and in the same life of it. No partition is in
