@@ -1,6 +1,6 @@
 """Names and settings are explained before the API server sees them; values are its business.
 
-Where reading begins, as people say it.
+The options that say where reading begins, as people write them.
 """
 
 from datetime import UTC, datetime, timedelta

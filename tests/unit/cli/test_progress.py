@@ -1,6 +1,6 @@
-"""What the line of progress says, and that pipes never see it.
+"""The line of progress, which pipes never see.
 
-What was printed is known, whenever an interrupt comes; SIGTERM and SIGHUP take the way of Ctrl-C.
+It is known what was printed, whenever an interrupt comes; SIGTERM and SIGHUP take the way of Ctrl-C.
 """
 
 import os

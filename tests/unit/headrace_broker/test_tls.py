@@ -1,4 +1,4 @@
-"""Which certificates a broker takes, and the sentence for each that it does not.
+"""The certificates that a broker accepts, and the sentence for each that it does not.
 
 A new certificate replaces the one in use, whatever the moment at which it comes.
 

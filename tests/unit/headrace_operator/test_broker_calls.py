@@ -1,6 +1,6 @@
 """Errands at real HTTP servers that are no brokers: whoever is away is passed over, what is answered counts.
 
-What brokers hold is asked beside the loop, and believed once.
+The operator asks brokers what they hold beside its loop, and believes each answer once.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What an operator makes of answers, without an API server.
+"""An operator's view of answers, without an API server.
 
 Pods and a StatefulSet that may not be seen, or are not what they should be: no pass fails for them.
 """

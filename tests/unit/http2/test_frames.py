@@ -1,6 +1,6 @@
 """Frames cut out of a byte stream: the same however it is chunked, and refused by their heads when too long.
 
-What is written: in order, large payloads untouched, nothing empty.
+Frames are written in order, large payloads untouched, nothing empty.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""What HTTP/2 allows in a head, case by case (RFC 9113 section 8).
+"""The heads that HTTP/2 allows, case by case (RFC 9113 section 8).
 
 Header fields: what may go out, and how they come in.
 """

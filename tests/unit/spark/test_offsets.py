@@ -2,7 +2,7 @@
 
 From one position of a stream to the next, whatever has happened to its topics.
 
-What tasks read, cut into pieces.
+Offsets that tasks read, cut into pieces.
 
 The limit of a trigger, shared out.
 """

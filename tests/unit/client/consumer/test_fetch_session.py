@@ -1,6 +1,6 @@
 """Answers that a broker pushes: handed out in order to those who ask, bounded by credit, never to the wrong turn.
 
-Which channel serves a partition: it goes on, moves, is refused, or dies with its session.
+The channel that serves a partition goes on, moves, is refused, or ends with its session.
 """
 
 import pytest

@@ -1,6 +1,6 @@
-"""What a consumer reads is complete, new partitions too; and it knows waiting in vain from waiting.
+"""A consumer reads all records, of new partitions too, and notices when it waits in vain.
 
-What a user may still be working on is never taken for passed; partitions that go take only their own records.
+Records in a user's hands do not count as passed; a partition that goes takes only its own records.
 """
 
 import json

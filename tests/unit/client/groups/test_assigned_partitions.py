@@ -1,6 +1,6 @@
-"""What is committed is what its user is done with, of partitions that are held, and of no earlier time.
+"""A member commits what its user is done with, of partitions that it holds now.
 
-Where a member begins: behind what is committed for the very topic, else at its start; all at once.
+A member begins behind what is committed for this very topic, else at its start; for all partitions at once.
 """
 
 from collections.abc import Mapping

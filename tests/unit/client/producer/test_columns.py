@@ -1,4 +1,4 @@
-"""Whatever columns users hold become batches of one partition each, never larger than they say.
+"""Columns of all kinds become batches of one partition each, never larger than the limit.
 
 Columns that come one by one are cut into pieces of bounded size, others alongside; nothing is lost between them.
 """

@@ -1,4 +1,4 @@
-"""What the futures of `send` promise beyond those of the standard library: batches share what they are told.
+"""The futures of `send` promise more than those of the standard library: those of a batch share its result.
 
 Futures of records on an event loop: ordinary ones, but for what nobody has looked at.
 """

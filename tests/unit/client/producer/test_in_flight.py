@@ -2,7 +2,7 @@
 
 Batches in flight in one session: answered in order, or refused as a run from the first that failed.
 
-Which times a producer warns of, and how often.
+A producer warns of times that retention would delete at once, and not too often.
 """
 
 import logging

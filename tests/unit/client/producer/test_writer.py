@@ -1,4 +1,4 @@
-"""What a producer can refuse by itself, it refuses before any broker is asked.
+"""A producer refuses what it can refuse by itself before it asks a broker.
 
 Explicit, the user's function, the key's hash as Kafka's, else the sticky partition.
 """

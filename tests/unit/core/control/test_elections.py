@@ -1,6 +1,6 @@
 """Elections and shrinking, one partition at a time; `test_control_model` tries them together with all the rest.
 
-Whom a Topic's annotation wants to lead: what can be done is done, what cannot is told with the remedy.
+Preferred leaders by a Topic's annotation: what can be done is done, what cannot is reported with the remedy.
 """
 
 from collections import Counter

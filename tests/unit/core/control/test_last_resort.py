@@ -1,6 +1,6 @@
 """Offline partitions whose seats nobody can renew.
 
-Whose turn it is to be asked about, and who has not answered.
+The operator asks brokers about partitions in turn, and knows which brokers have not answered.
 """
 
 from collections.abc import Collection, Iterable

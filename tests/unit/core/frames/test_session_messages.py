@@ -1,4 +1,4 @@
-"""What is said in a session comes out as it went in, and what must not be said is refused.
+"""Messages of a session are read as they were written, and those that are not allowed are refused.
 
 Answers in order, one failure, one last word: against a model, and case by case.
 """

@@ -1,6 +1,6 @@
 """Many groups on one log: nothing is told before it is committed, and whoever is elected next knows what was.
 
-What groups are told of topics: what is there, what is gone for sure, and nothing where all of it vanished.
+Groups learn which topics exist and which are surely deleted, and nothing where a whole list has vanished.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What members and brokers say to each other of groups comes back as it was said; what is wrong is named.
+"""Requests and answers of groups are read as they were written, and what is wrong in them is named.
 
 Heartbeats without a wait, for members that would have waited.
 """

@@ -1,6 +1,6 @@
 """Small files that know whether they are whole.
 
-What a broker has promised, as a file.
+The file of the epochs that a broker has promised.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What recovery trusts, keeps and cuts.
+"""Recovery: what it trusts, keeps and cuts.
 
 A replica is intact only where nothing that it voted for can be missing.
 """

@@ -1,4 +1,4 @@
-"""Which segments go by time and by size, and why.
+"""Retention: which segments it deletes by time and by size, and the reason it gives.
 
 From where a log is kept, and which of its segments go.
 """

@@ -1,4 +1,4 @@
-"""What a broker does with the bytes of a produce request: split, check, stamp, and never copy a body.
+"""A broker splits, checks and stamps the bytes of a produce request, and never copies a body.
 
 A topic may ask for the leader's time instead of the producer's (KIP-32).
 """

@@ -1,6 +1,6 @@
 """A broker that stops waits for whoever can take over, and for nobody else.
 
-When a damaged log may be cut: only where others have all of it.
+A damaged log is cut only where others have all of it.
 """
 
 from dataclasses import replace

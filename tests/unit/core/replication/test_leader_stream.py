@@ -1,6 +1,6 @@
 """The leader's side of a stream: what is due to whom.
 
-How fast those who are far behind are sent what they lack.
+The throttle of followers that are far behind.
 """
 
 import pytest

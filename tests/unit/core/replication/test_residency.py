@@ -1,6 +1,6 @@
-"""What lives on a broker follows from what the API says and what the disk holds, whatever happened before.
+"""Which replicas live on a broker follows from the API and the disk, whatever happened before.
 
-What a broker remembers of partitions that it gives away.
+A broker remembers the partitions that it gives away.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,6 +1,6 @@
 """A leader always knows who may be in the ISR and who surely is, whatever becomes of its writes.
 
-What a broker wants written follows from what has landed, what it holds, and who else is ready.
+The writes that a broker wants follow from what has landed, what it holds, and which others are ready.
 """
 
 from collections import deque

@@ -1,6 +1,6 @@
 """A cluster in numbers: only leaders and replicas that live count as there.
 
-What a topic and its sets note of themselves comes out as it went in.
+PartitionSets are read as they were written, with the annotations that a topic and its sets have.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What writers and coordinators say to each other, and what a coordinator writes down: each is read back as it was.
+"""Requests of writers, answers of coordinators, and a coordinator's records are read as they were written.
 
 Stages go when nobody can need them any more, and not before.
 """

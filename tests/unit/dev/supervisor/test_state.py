@@ -1,4 +1,4 @@
-"""What runs just now, as clients and `headrace dev status` read it.
+"""The state file: what runs now, as clients and `headrace dev status` read it.
 
 At most one supervisor, and a lock that goes with its process.
 """

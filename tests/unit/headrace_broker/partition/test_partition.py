@@ -1,6 +1,6 @@
 """A partition on a real log: what is acknowledged is there, what is waited for comes, nothing waits for ever.
 
-What an idempotent producer sends again stands in the log once, and is answered when its original would be.
+A batch that an idempotent producer repeats stands in the log once, and is answered with its original.
 """
 
 import asyncio

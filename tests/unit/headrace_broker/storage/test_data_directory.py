@@ -2,7 +2,7 @@
 
 The epochs that a broker has seen: on disk before anybody acts on them, and missed where they are lost.
 
-What a broker gives away, on its disk.
+The partitions that a broker gives away, on its disk.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Logs of many segments: which of them stay open, and where a lookup by time begins.
 
-What is known of segments stays in proportion to how many there are, whoever comes and goes.
+The memory that segments take stays in proportion to their number.
 """
 
 import resource
