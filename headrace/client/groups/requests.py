@@ -1,6 +1,6 @@
 """The requests about a group as clients send them, and what the answers mean. Pure.
 
-`core.groups.wire` has the bodies. Both coordinator clients send the requests; `member` reads what came of them.
+`core.groups.requests` has the bodies. Both coordinator clients send the requests; `member` reads what came of them.
 """
 
 import json

@@ -1,17 +1,17 @@
-"""The producer's queues, one lane per partition: they decide which batch goes out, when, and under which numbers. Pure.
+"""The producer's queues, one per partition: they decide which batch goes out, when, and under which numbers. Pure.
 
     put_rows, put_columns ──> waiting ──> due ──> in flight ──> arrived
                                          ^          ├──> failed, or behind one that failed: put_back ──> waiting
                                          │          └──> given up
                                    linger over, full, or flushed
 
-A lane has one batch in flight, or several (`pipeline`) where the carrier refuses all that follow one that failed. A
-batch that is not full goes only when nothing is in flight. Invariants: a lane's queue keeps the order of `send`, also
-after `put_back`, and nothing overtakes what came back; only a lane's last batch takes more rows; `buffered_bytes` is
+A queue has one batch in flight, or several (`pipeline`) where the carrier refuses all that follow one that failed. A
+batch that is not full goes only when nothing is in flight. Invariants: a queue keeps the order of `send`, also
+after `put_back`, and nothing overtakes what came back; only a queue's last batch takes more rows; `buffered_bytes` is
 the sum over batches that have neither arrived nor been given up. Callers hold a lock or run on one loop. An interrupt
 may strike (`cursor` says where): a batch is filled before it is queued, and counted only when queued.
 
-`Sequences` numbers a lane's batches, so that a broker recognizes a repeated one: (id, epoch, first sequence), the same
+`Sequences` numbers a queue's batches, so that a broker recognizes a repeated one: (id, epoch, first sequence), the same
 for every attempt. A batch that may be written keeps its numbers; after one was given up or refused for its sequence,
 `restart` numbers the next ones in a higher epoch, from 0. No two batches that may be written have the same numbers.
 """
@@ -64,11 +64,11 @@ Rows = TypeVar("Rows", bound=RowBatch)
 
 
 @dataclass(slots=True)
-class _Lane(Generic[Rows]):
+class _PartitionQueue(Generic[Rows]):
     sequences: Sequences
-    queue: deque[Batch] = field(default_factory=deque)
+    waiting: deque[Batch] = field(default_factory=deque)
     open: Rows | None = None
-    """The last of `queue` while it still takes rows."""
+    """The last of `waiting` while it still takes rows."""
     in_flight: list[Batch] = field(default_factory=list)
     depth: int = 1
     """So many may be in flight."""
@@ -80,9 +80,9 @@ class _Lane(Generic[Rows]):
 
     def ready_at_ms(self, linger_ms: int) -> int | None:
         """When the first batch may go; None while there is none, or an answer must come first."""
-        if not self.queue or len(self.in_flight) >= self.depth:
+        if not self.waiting or len(self.in_flight) >= self.depth:
             return None
-        head = self.queue[0]
+        head = self.waiting[0]
         if head is not self.open:
             return max(self.not_before_ms, head.opened_ms)
         return None if self.in_flight else max(self.not_before_ms, head.opened_ms + linger_ms)
@@ -111,15 +111,15 @@ class Accumulator(Generic[Rows]):
         self._producer_id = producer_id
         self._make_rows = make_rows
         self._linger_ms, self._timeout_ms = linger_ms, timeout_ms
-        self._lanes: dict[TopicPartition, _Lane[Rows]] = {}
+        self._queues: dict[TopicPartition, _PartitionQueue[Rows]] = {}
 
     def joined_batch(self, partition: TopicPartition, size_bytes: int, batch_bytes: int) -> Rows | None:
         """The batch that a row of this size joins; None: a new one is needed (`new_rows`).
 
         The caller adds the row before it lets go of the lock.
         """
-        lane = self._lanes.get(partition)
-        if lane is None or (batch := lane.open) is None or batch.size_bytes + size_bytes > batch_bytes:
+        queue = self._queues.get(partition)
+        if queue is None or (batch := queue.open) is None or batch.size_bytes + size_bytes > batch_bytes:
             return None
         batch.size_bytes += size_bytes
         self.buffered_bytes += size_bytes
@@ -133,48 +133,48 @@ class Accumulator(Generic[Rows]):
 
     def put_rows(self, batch: Rows) -> None:
         """The sender has something to plan."""
-        self._put(self._lane(batch.partition), batch, batch)
+        self._put(self._queue(batch.partition), batch, batch)
 
     def put_columns(self, batch: ColumnBatch) -> None:
-        self._put(self._lane(batch.partition), batch, None)
+        self._put(self._queue(batch.partition), batch, None)
 
-    def _put(self, lane: _Lane[Rows], batch: Batch, still_open: Rows | None) -> None:
-        lane.queued += 1
-        batch.number = lane.queued
-        lane.open = still_open
+    def _put(self, queue: _PartitionQueue[Rows], batch: Batch, still_open: Rows | None) -> None:
+        queue.queued += 1
+        batch.number = queue.queued
+        queue.open = still_open
         self.buffered_bytes += batch.size_bytes
-        lane.queue.append(batch)
+        queue.waiting.append(batch)
 
     def due(self, now_ms: int) -> Due:
         """Take every batch that may go now; each is in flight until it is reported on."""
         due = Due([], [])
-        for lane in self._lanes.values():
-            while (ready_at_ms := lane.ready_at_ms(self._linger_ms)) is not None and ready_at_ms <= now_ms:
-                batch = lane.queue.popleft()
-                lane.in_flight.append(batch)
+        for queue in self._queues.values():
+            while (ready_at_ms := queue.ready_at_ms(self._linger_ms)) is not None and ready_at_ms <= now_ms:
+                batch = queue.waiting.popleft()
+                queue.in_flight.append(batch)
                 batch.attempt_ms = now_ms
                 batch.sent_ms = batch.sent_ms or now_ms
-                lane.sequences.number(batch)
-                if batch is lane.open:
-                    lane.open = None
-                if lane.error is None or now_ms - batch.opened_ms <= self._timeout_ms:
+                queue.sequences.number(batch)
+                if batch is queue.open:
+                    queue.open = None
+                if queue.error is None or now_ms - batch.opened_ms <= self._timeout_ms:
                     due.send.append(batch)
                 else:
-                    due.expired.append((batch, lane.error))
+                    due.expired.append((batch, queue.error))
         return due
 
     def pipeline(self, partition: TopicPartition, depth: int) -> None:
         """Let `depth` batches be in flight, until one comes back."""
-        self._lane(partition).depth = depth
+        self._queue(partition).depth = depth
 
     def may_go(self, batch: Batch) -> bool:
-        """Whether a batch in flight is the first of its lane: nothing before it is on its way, or has come back."""
-        lane = self._lanes[batch.partition]
-        return lane.in_flight[0] is batch and (not lane.queue or lane.queue[0].number > batch.number)
+        """Whether a batch in flight is the first of its queue: nothing before it is on its way, or has come back."""
+        queue = self._queues[batch.partition]
+        return queue.in_flight[0] is batch and (not queue.waiting or queue.waiting[0].number > batch.number)
 
     def next_due_ms(self) -> int | None:
         """When `due` has something next, as far as is known now."""
-        times = (lane.ready_at_ms(self._linger_ms) for lane in self._lanes.values())
+        times = (queue.ready_at_ms(self._linger_ms) for queue in self._queues.values())
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def should_move(self, now_ms: int) -> bool:
@@ -183,53 +183,53 @@ class Accumulator(Generic[Rows]):
         return (next_due_ms is not None and next_due_ms <= now_ms) or any(self.in_flight())
 
     def in_flight(self) -> Iterator[Batch]:
-        return (batch for lane in self._lanes.values() for batch in lane.in_flight)
+        return (batch for queue in self._queues.values() for batch in queue.in_flight)
 
     def arrived(self, batch: Batch) -> None:
         self._finish(batch).error = None
 
     def given_up(self, batch: Batch, error: HeadraceError) -> None:
-        lane = self._finish(batch)
-        lane.error = error if error.retriable else None
-        lane.sequences.leave_out(batch)
+        queue = self._finish(batch)
+        queue.error = error if error.retriable else None
+        queue.sequences.leave_out(batch)
 
     def renumber(self, batch: Batch) -> None:
         """This one and those after it get other numbers when they go again."""
-        self._lanes[batch.partition].sequences.leave_out(batch)
+        self._queues[batch.partition].sequences.leave_out(batch)
 
     def put_back(self, batches: Sequence[Batch], error: HeadraceError | None, at_ms: int) -> None:
-        """These of one lane go again, the first that failed at `at_ms`, and one at a time until a channel is open."""
-        lane = self._lanes[batches[0].partition]
+        """These of one queue go again, the first that failed at `at_ms`, and one at a time until a channel is open."""
+        queue = self._queues[batches[0].partition]
         for batch in batches:
-            lane.in_flight.remove(batch)
-        lane.depth = 1
+            queue.in_flight.remove(batch)
+        queue.depth = 1
         if error is not None:
-            lane.error, lane.not_before_ms = error, at_ms
-        lane.queue = deque(sorted([*batches, *lane.queue], key=attrgetter("number")))
+            queue.error, queue.not_before_ms = error, at_ms
+        queue.waiting = deque(sorted([*batches, *queue.waiting], key=attrgetter("number")))
 
     def close_batches(self) -> None:
-        """Let nothing linger: what is queued goes as soon as its lane is free."""
-        for lane in self._lanes.values():
-            lane.open = None
+        """Let nothing linger: what waits goes as soon as its queue is free."""
+        for queue in self._queues.values():
+            queue.open = None
 
     def waiting_batches(self) -> list[Batch]:
         """Every batch that has neither arrived nor been given up."""
-        waiting: list[Batch] = []
-        for lane in self._lanes.values():
-            waiting.extend(lane.in_flight)
-            waiting.extend(lane.queue)
-        return waiting
+        batches: list[Batch] = []
+        for queue in self._queues.values():
+            batches.extend(queue.in_flight)
+            batches.extend(queue.waiting)
+        return batches
 
-    def _lane(self, partition: TopicPartition) -> _Lane[Rows]:
-        lane = self._lanes.get(partition)
-        if lane is None:
-            lane = self._lanes[partition] = _Lane(Sequences(self._producer_id))
-        return lane
+    def _queue(self, partition: TopicPartition) -> _PartitionQueue[Rows]:
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = _PartitionQueue(Sequences(self._producer_id))
+        return queue
 
-    def _finish(self, batch: Batch) -> _Lane[Rows]:
-        lane = self._lanes[batch.partition]
-        assert batch in lane.in_flight, "only a batch in flight can end"
-        lane.in_flight.remove(batch)
-        lane.not_before_ms = 0
+    def _finish(self, batch: Batch) -> _PartitionQueue[Rows]:
+        queue = self._queues[batch.partition]
+        assert batch in queue.in_flight, "only a batch in flight can end"
+        queue.in_flight.remove(batch)
+        queue.not_before_ms = 0
         self.buffered_bytes -= batch.size_bytes
-        return lane
+        return queue

@@ -4,7 +4,7 @@
     the driver:   Commits.commit(batch, shares of all tasks) ──> decided once, in all partitions soon after
 
 Staged records that are never committed are never seen. A writer's last batch may be committed again, with other stages
-of the same rows: it counts once, and the new stages are thrown away. `docs/protocol.md` has what goes over the wire.
+of the same rows: it counts once, and the new stages are thrown away. `docs/protocol.md` has the requests.
 """
 
 import logging
