@@ -71,6 +71,10 @@ class Groups:
         return self._coordinator.state
 
     @property
+    def count(self) -> int:
+        return self._machine.count
+
+    @property
     def groups(self) -> dict[GroupName, Group]:
         return self._machine.groups
 
@@ -403,4 +407,4 @@ def test_should_take_no_more_groups_than_it_may() -> None:
         coordinator.step(Committed(number + 1), 0)
     assert codes(coordinator.step(ForGroup(GROUP, commit(1)), 0)) == [(1, "GroupFull")]
     coordinator.step(ForGroup(GroupName("default", "g0"), commit(2)), 0)
-    assert len(coordinator.groups) == GROUPS_PER_COORDINATOR_MAX
+    assert coordinator.count == len(coordinator.groups) == GROUPS_PER_COORDINATOR_MAX

@@ -80,6 +80,10 @@ class Writers:
         return self._coordinator.state
 
     @property
+    def count(self) -> int:
+        return self._machine.count
+
+    @property
     def writers(self) -> dict[WriterName, Decision]:
         return self._machine.writers
 
@@ -269,6 +273,7 @@ def test_should_go_on_where_a_coordinator_before_it_stopped() -> None:
     assert isinstance(roll, Roll)
     assert (roll.writer, roll.decision.batch) == (WRITER, 7)
     assert set(coordinator.writers) == {WRITER, other}
+    assert coordinator.count == 2
     assert coordinator.step(RolledForward(WRITER, 6, ()), 0) == [], "of another batch"
     finished(coordinator, 7)
     assert coordinator.step(RolledForward(WRITER, 7, ()), 0) == [], "it is done"
