@@ -82,6 +82,15 @@ def test_should_give_names_that_their_files_define() -> None:
     assert missing == []
 
 
+def test_should_name_tests_that_there_are() -> None:
+    named = set(re.findall("`(test_should_[^`]+)`", TOUR.read_text()))
+    found = set(
+        re.findall(r"def (test_should_\w+)", "".join(file.read_text() for file in (ROOT / "tests").rglob("*.py")))
+    )
+    assert named
+    assert named <= found
+
+
 def test_should_lead_through_all_four_walks() -> None:
     page = TOUR.read_text()
     walks = [part for part in page.split("\n## ")[1:] if re.search(r"^1\. ", part, re.MULTILINE)]
