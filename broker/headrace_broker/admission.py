@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Self
 
 from headrace.core.errors import ThrottledError
+from headrace.core.groups.publishing import Newcomers
 from headrace.core.holders import Holders
 from headrace.core.limits import (
     BUDGET_BYTES_MIN,
@@ -245,7 +246,9 @@ class Admission:
     heartbeats: Requests = field(default_factory=lambda: Requests(HEARTBEATS_IN_FLIGHT_MAX))
     """Heartbeats of members of groups, which wait for news most of the time."""
     others: Requests = field(default_factory=lambda: Requests(None))
-    """Probes, streams of followers (`replication.served_streams`), and questions on their way in (`routes.uploads`)."""
+    """Probes, streams of followers (`replication.open_streams`), questions on their way in (`http.uploads`)."""
+    newcomers: Newcomers = field(default_factory=Newcomers)
+    """The groups that clients make."""
 
     @classmethod
     def for_memory(cls, memory_bytes: int | None) -> Self:

@@ -31,6 +31,7 @@ from headrace.core.errors import HeadraceError, StorageFailedError
 from headrace.core.limits import DRAIN_TIMEOUT_MS
 from headrace.core.log.recovery import DiskFacts
 from headrace.core.replication.leadership import Contact
+from headrace.core.resources.internal_topics import InternalTopics
 from headrace.core.resources.lease import Doubts, Whereabouts
 from headrace.core.types import Seat
 from headrace.http2.async_transport import AsyncTransport
@@ -41,21 +42,28 @@ from headrace_broker.admission import Admission, memory_limit_bytes
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.cluster.lease import LeaseHolder, vacant_lease
+from headrace_broker.cluster.locator import Locator
 from headrace_broker.cluster.membership import ClusterMembership, LocalParts
+from headrace_broker.cluster.reports import LogReports
 from headrace_broker.cluster.view import ClusterView
 from headrace_broker.coordinators.consumer_groups import GroupReporting
-from headrace_broker.coordinators.coordinators import CommitTopicMaker
+from headrace_broker.coordinators.coordinators import CommitTopicMaker, GroupCoordinators, WriterCoordinators
 from headrace_broker.coordinators.group_lag import GroupLags
-from headrace_broker.http.app import ALWAYS_ANSWERED, broker_app
+from headrace_broker.coordinators.writer_coordinator import PartitionAccess
+from headrace_broker.http.app import ALWAYS_ANSWERED, Components, Readiness, broker_app
+from headrace_broker.http.callers import Callers
 from headrace_broker.http.proxy import Proxy
+from headrace_broker.http.uploads import Questions
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition.compaction import Compaction, CompactionProcess
+from headrace_broker.partition.fetch import OpenWatches
 from headrace_broker.partition.following import Host
 from headrace_broker.partition.holdings import Holdings
 from headrace_broker.partition.housekeeping import Housekeeping, Verification
 from headrace_broker.partition.opening import Opener
 from headrace_broker.replication.follower_streams import FollowerStreams
-from headrace_broker.serving import Readiness, Serving
+from headrace_broker.replication.open_streams import ServedStreams, StreamMetrics
+from headrace_broker.sessions.open_sessions import OpenSessions
 from headrace_broker.settings import Settings, TlsFiles
 from headrace_broker.stop_signals import StopSignals
 from headrace_broker.storage.data_directory import DataDirectory, DataDirectoryInUseError, keep_private
@@ -153,17 +161,8 @@ class _Broker:
         self.returned = self.returns = False
         """Nobody has asked it to stop: what it holds is mended by another life."""
         self._peer_key = secrets.token_urlsafe(PEER_KEY_BYTES)
-        self._serving = Serving(
-            settings.broker,
-            self._view,
-            self._holdings,
-            Proxy(transport, self._peer_key),
-            self._metrics,
-            self._readiness,
-            Admission.for_memory(self._memory_bytes),
-            catch_up_rate=settings.catch_up_rate,
-            namespace=self._namespace,
-        )
+        self._reports = LogReports(self._holdings, self._view, data)
+        self._components = self._made(Proxy(transport, self._peer_key), Admission.for_memory(self._memory_bytes))
         loop = asyncio.get_running_loop()
         self._end: asyncio.Future[None] = loop.create_future()
         """Resolved when this process is asked to stop ..."""
@@ -171,6 +170,30 @@ class _Broker:
         """... and when it is asked again."""
         self._broken: asyncio.Future[None] = loop.create_future()
         """Failed when it must stop because its disk failed."""
+
+    def _made(self, proxy: Proxy, admission: Admission) -> Components:
+        me, view, holdings, registry = self._settings.broker, self._view, self._holdings, self._metrics.registry
+        locator, callers, namespace = Locator(me, view, holdings), Callers(view, admission), self._namespace
+        reach = PartitionAccess(locator.locate, proxy)
+        return Components(
+            me=me,
+            view=view,
+            partitions=holdings,
+            locator=locator,
+            internal=InternalTopics(namespace),
+            reports=self._reports,
+            proxy=proxy,
+            metrics=self._metrics,
+            readiness=self._readiness,
+            admission=admission,
+            callers=callers,
+            questions=Questions(callers, admission.control_bodies),
+            watches=OpenWatches(),
+            groups=GroupCoordinators(me, namespace, view, holdings),
+            writers=WriterCoordinators(me, namespace, view, holdings, reach, registry),
+            sessions=OpenSessions.for_memory(admission.bodies.limit_bytes),
+            followers=ServedStreams(StreamMetrics(registry), self._settings.catch_up_rate),
+        )
 
     async def live(self) -> bool:
         """Whether the stop was clean: all that is held is on disk."""
@@ -221,14 +244,14 @@ class _Broker:
         settings = self._settings
         try:
             tls = self._identity.server_context if self._identity is not None else None
-            app, terms = broker_app(self._serving, self._own_names()), Terms(always=ALWAYS_ANSWERED)
+            app, terms = broker_app(self._components, self._own_names()), Terms(always=ALWAYS_ANSWERED)
             server = await serve(app, host=settings.host, port=settings.port, ssl_context=tls, terms=terms)
         except OSError as error:
             raise CannotListenError(
                 f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; give another --port"
             ) from error
         self._metrics.open_connections.set_function(lambda: server.connection_count)
-        self._metrics.watch_load(self._serving.admission, server)
+        self._metrics.watch_load(self._components.admission, server)
         return server
 
     def _lease(self, port: int) -> LeaseHolder:
@@ -257,8 +280,8 @@ class _Broker:
 
     async def _serve(self, server: Server, lease: LeaseHolder, me: Seat, found: DiskFacts) -> Verification:
         """Until it is asked to stop and every request is answered. Raises SupersededError, DiskFailedError."""
-        self._serving.life = me
-        streams = FollowerStreams(me, self._view, self._transports, self._serving.followers.metrics)
+        self._reports.seat = me
+        streams = FollowerStreams(me, self._view, self._transports, self._components.followers.metrics)
         host = Host(self._metrics, self._disk, streams, lambda: Contact(monotonic_ms(), lease.renewed_ms))
         opener = Opener(self._data, found, me, host)
         here = LocalParts(self._holdings, opener, self._data.epochs_seen, self._disk, self._metrics.registry)
@@ -273,9 +296,9 @@ class _Broker:
             housekeeping.checkpoint(),
             housekeeping.clean(),
             self._compaction().run(),
-            self._serving.groups.run(),
-            self._serving.writers.run(),
-            CommitTopicMaker(self._client, self._view, self._serving.writers).run(),
+            self._components.groups.local.run(),
+            self._components.writers.local.run(),
+            CommitTopicMaker(self._client, self._view, self._components.writers).run(),
             *self._showing(me).work(),
             self._disk.watch(),
             *verification.work(self._mend),
@@ -294,17 +317,17 @@ class _Broker:
             raise
         finally:
             await _cancel(tasks)
-            await self._serving.groups.close()
-            await self._serving.writers.close()
+            await self._components.groups.local.close()
+            await self._components.writers.local.close()
             await coordination.close()
             await streams.close()
 
     def _showing(self, me: Seat) -> GroupReporting:
         """Of the groups that are coordinated here."""
-        serving = self._serving
-        lags = GroupLags(me.broker, self._view, self._holdings, serving.proxy, serving.groups)
-        made = GroupReporting(me.broker, self._client, self._view, serving.groups, lags, self._metrics.registry)
-        serving.groups.listeners += made.listeners
+        groups = self._components.groups
+        lags = GroupLags(me.broker, self._view, self._holdings, self._components.proxy, groups)
+        made = GroupReporting(me.broker, self._client, self._view, groups, lags, self._metrics.registry)
+        groups.listeners += made.listeners
         return made
 
     def _compaction(self) -> Compaction:
@@ -347,7 +370,7 @@ class _Broker:
         finally:
             handover.cancel()
         self._holdings.drain()
-        self._serving.drain()
+        self._components.drain()
         await server.close(DRAIN_TIMEOUT_MS / 1000)
 
     async def _become_ready(self, coordination: ClusterMembership) -> None:

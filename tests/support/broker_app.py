@@ -3,12 +3,11 @@
 For what a process of its own would make slow or impossible to see: heartbeats, bounds, what a stalled client costs.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.core.control.broker_reports import Epochs, HeldLog, PromisedLog
 from headrace.core.errors import StorageFailedError
 from headrace.core.log.disk_quota import DiskLimits
 from headrace.core.log.epochs import Fence
@@ -18,20 +17,21 @@ from headrace.core.replication.isr import InSyncRules
 from headrace.core.replication.replica import Replica
 from headrace.core.resources.metadata import Metadata
 from headrace.core.resources.topic import Topic, TopicSpec
-from headrace.core.types import Acks, BrokerId, LeaderEpoch, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace.core.types import Acks, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.server import Server, serve
+from headrace_broker.admission import Admission
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.cluster.view import ClusterView
-from headrace_broker.http.app import broker_app
+from headrace_broker.http.app import Components, broker_app
 from headrace_broker.http.proxy import Proxy
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import Place, ProduceQuery
-from headrace_broker.serving import Readiness, Serving
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_store import PartitionDescription
 from tests.support.batches import batch_of
+from tests.support.components import components
 from tests.support.partition_sets import partition_set, partition_state, seat
 from tests.support.partitions import alone
 
@@ -47,21 +47,16 @@ class _One:
     def find(self, key: PartitionKey) -> Partition | None:
         return self.partition if key == KEY else None
 
-    async def survey(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, HeldLog]:
-        return {}
-
-    def remembered(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, LeaderEpoch]:
-        return {}
-
-    async def promise(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:
-        return {}
-
 
 @dataclass(slots=True)
 class BrokerApp:
-    serving: Serving
+    components: Components
     partition: Partition
     server: Server
+
+    @property
+    def admission(self) -> Admission:
+        return self.components.admission
 
     @property
     def url(self) -> str:
@@ -89,11 +84,10 @@ async def running_app(data_path: Path) -> AsyncIterator[BrokerApp]:
     view.list_sets([partition_set(state)])
     view.list_leases([], 0)
     async with AsyncTransport() as transport:
-        serving = Serving(BrokerId(0), view, _One(partition), Proxy(transport), metrics, Readiness(""))
-        serving.life = seat(0)
-        server = await serve(broker_app(serving), host="127.0.0.1", port=0)
+        made = components(seat(0), view, _One(partition), Proxy(transport), metrics)
+        server = await serve(broker_app(made), host="127.0.0.1", port=0)
         try:
-            yield BrokerApp(serving, partition, server)
+            yield BrokerApp(made, partition, server)
         finally:
             partition.drain()
             await server.close(5.0)

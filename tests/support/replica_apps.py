@@ -5,14 +5,13 @@ stalled follower costs, which stream a partition is on.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.core.control.broker_reports import Epochs, HeldLog, PromisedLog
 from headrace.core.errors import StorageFailedError
-from headrace.core.frames.replication_messages import Lane
+from headrace.core.frames.replication_messages import StreamRole
 from headrace.core.log.disk_quota import DiskLimits
 from headrace.core.log.epochs import Fence
 from headrace.core.log.segments import LogConfig
@@ -40,18 +39,18 @@ from headrace.http2.server import Server, serve
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.cluster.view import ClusterView
-from headrace_broker.http.app import broker_app
+from headrace_broker.http.app import Components, broker_app
 from headrace_broker.http.proxy import Proxy
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition.following import Host
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import Place, ProduceQuery
 from headrace_broker.replication.follower_streams import FollowerStreams
-from headrace_broker.serving import Readiness, Serving
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_store import PartitionDescription
 from headrace_broker.tls import Transports
 from tests.support.batches import batch_of
+from tests.support.components import components
 from tests.support.partition_sets import partition_set, partition_state, seat
 from tests.support.waiting import eventually
 
@@ -70,22 +69,13 @@ class _Open:
     def find(self, key: PartitionKey) -> Partition | None:
         return self.partitions.get(key)
 
-    async def survey(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, HeldLog]:
-        return {}
-
-    def remembered(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, LeaderEpoch]:
-        return {}
-
-    async def promise(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:
-        return {}
-
 
 @dataclass(slots=True)
 class ReplicaApp:
     """One broker."""
 
     seat: Seat
-    serving: Serving
+    components: Components
     server: Server
     streams: FollowerStreams
     metrics: Metrics
@@ -95,7 +85,7 @@ class ReplicaApp:
         return f"http://127.0.0.1:{self.server.port}"
 
     def partition(self, number: int = 0) -> Partition:
-        found = self.serving.partitions.find(key_of(number))
+        found = self.components.partitions.find(key_of(number))
         assert found is not None
         return found
 
@@ -158,7 +148,7 @@ class ReplicaApps:
     def tell(self, partition: int = 0) -> None:
         state = self.states[partition]
         for app in self.everybody:
-            app.serving.view.list_sets([partition_set(*self.states.values())])
+            app.components.view.list_sets([partition_set(*self.states.values())])
             app.partition(partition).apply(state)
 
     def shrink(self, *isr: int, partition: int = 0) -> None:
@@ -206,20 +196,17 @@ async def _running(apps: ReplicaApps, me: Seat, catch_up_rate: int | None = None
     view.list_topics([topic])
     view.list_leases([], 0)
     async with AsyncTransport() as transport:
-        serving = Serving(
-            me.broker, view, opened, Proxy(transport), metrics, Readiness(""), catch_up_rate=catch_up_rate
-        )
-        serving.life = me
-        streams = FollowerStreams(me, view, Transports(transport), serving.followers.metrics)
+        made = components(me, view, opened, Proxy(transport), metrics, catch_up_rate)
+        streams = FollowerStreams(me, view, Transports(transport), made.followers.metrics)
         disk = BrokerDisk(data.path, DiskLimits(), metrics, lambda reason: None)
         host = Host(metrics, disk, streams, lambda: Contact(monotonic_ms(), monotonic_ms()))
         for number in range(apps.partitions):
             opened.partitions[key_of(number)] = _partition(data, apps.spec, me, number, host)
-        server = await serve(broker_app(serving), host="127.0.0.1", port=0)
+        server = await serve(broker_app(made), host="127.0.0.1", port=0)
         try:
-            yield ReplicaApp(me, serving, server, streams, metrics)
+            yield ReplicaApp(me, made, server, streams, metrics)
         finally:
-            serving.drain()
+            made.drain()
             await server.close(5.0)
             await streams.close()
             with suppress(StorageFailedError):
@@ -241,9 +228,9 @@ def _know(app: ReplicaApp, others: Iterable[ReplicaApp]) -> None:
         BrokerLease(Metadata(name=f"broker-{each.seat.broker}"), each.seat.broker, each.seat.incarnation, each.url)
         for each in others
     ]
-    app.serving.view.list_leases(leases, monotonic_ms())
+    app.components.view.list_leases(leases, monotonic_ms())
 
 
-def lanes_of(app: ReplicaApp) -> dict[Lane, int]:
+def lanes_of(app: ReplicaApp) -> dict[StreamRole, int]:
     """How many partitions it follows on which."""
-    return {lane: int(app.metric("headrace_broker_replication_followed", lane=lane.value)) for lane in Lane}
+    return {lane: int(app.metric("headrace_broker_replication_followed", lane=lane.value)) for lane in StreamRole}

@@ -15,7 +15,7 @@ from hmac import compare_digest
 from typing import Any
 
 from headrace.core.control.liveness import Liveness
-from headrace.core.errors import UnknownPartitionError, UnknownTopicError
+from headrace.core.errors import NotReadyError, UnknownPartitionError, UnknownTopicError
 from headrace.core.replication.seats import older_partitions
 from headrace.core.resources.lease import CLUSTER_LABEL, BrokerLease, Doubts
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
@@ -65,6 +65,11 @@ class ClusterView:
         """Return whether everything has been listed at least once."""
         return self._listed == {"topics", "sets", "leases"}
 
+    def check_complete(self) -> None:
+        """Raises NotReadyError until everything has been listed."""
+        if not self.is_complete:
+            raise NotReadyError("this broker does not know its topics yet; try again")
+
     def topics(self) -> list[Topic]:
         """Return the cluster's topics, by name."""
         return [topic for _, topic in sorted(self._topics.items()) if topic.spec.cluster == self.cluster]
@@ -100,6 +105,11 @@ class ClusterView:
 
     def lease(self, broker: BrokerId) -> BrokerLease | None:
         return self._leases.get(broker)
+
+    def url_of(self, broker: BrokerId) -> str:
+        """Return the URL that the broker's Lease says; empty where there is none."""
+        lease = self._leases.get(broker)
+        return lease.url if lease is not None else ""
 
     def has_peer_key(self, key: str) -> bool:
         """Return whether some broker's Lease has this key."""

@@ -13,8 +13,9 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from importlib.resources import files
 from time import perf_counter
 
@@ -35,25 +36,36 @@ from headrace.core.errors import (
     UnsupportedEncodingError,
     to_problem,
 )
-from headrace.core.frames.frame import MEDIA_TYPE as SESSION
-from headrace.core.frames.replication_messages import MEDIA_TYPE as REPLICATION
+from headrace.core.frames.replication_messages import REPLICATION_MEDIA_TYPE as REPLICATION
+from headrace.core.frames.session_messages import SESSION_MEDIA_TYPE as SESSION
 from headrace.core.holders import holder_of
 from headrace.core.limits import RETRY_AFTER_S
+from headrace.core.resources.internal_topics import InternalTopics
+from headrace.core.types import BrokerId
 from headrace.http2.bodies import RequestBody
 from headrace.http2.bridge import ResponseWriter
 from headrace_broker.admission import Admission, Requests
-from headrace_broker.http.control import HeldRoute, PromisesRoute, WatermarksRoute
-from headrace_broker.http.fetch import FetchRoute, OffsetsRoute
+from headrace_broker.cluster.locator import Locator, OpenPartitions
+from headrace_broker.cluster.view import ClusterView
+from headrace_broker.coordinators.coordinators import GroupCoordinators, WriterCoordinators
+from headrace_broker.http.callers import Callers
+from headrace_broker.http.control import HeldRoute, Peers, PromisesRoute, Reports, WatermarksRoute
+from headrace_broker.http.fetch import FetchRoute, OffsetsRoute, WatchResponses
 from headrace_broker.http.groups import GroupRoutes, GroupsRoute
+from headrace_broker.http.json_bodies import JsonBodies
 from headrace_broker.http.metadata import MetadataRoutes
 from headrace_broker.http.parameters import parse_no_query
 from headrace_broker.http.produce import DeleteRoute, ProduceRoute, SpreadRoute
+from headrace_broker.http.proxy import Proxy
 from headrace_broker.http.record_bodies import compressed
+from headrace_broker.http.uploads import Questions
 from headrace_broker.http.writers import WriterRoutes
 from headrace_broker.metrics import Metrics
+from headrace_broker.partition.fetch import OpenWatches
 from headrace_broker.replication.leader_stream import ServedStream
-from headrace_broker.serving import Readiness, Serving
-from headrace_broker.sessions.session import Session
+from headrace_broker.replication.open_streams import ServedStreams
+from headrace_broker.sessions.open_sessions import OpenSessions
+from headrace_broker.sessions.session import ChannelOpener, Session
 
 _log = logging.getLogger(__name__)
 _TOPIC_RECORDS = re.compile(r"(?P<topic>/v1/namespaces/[^/]+/topics/[^/]+)/records")
@@ -152,6 +164,13 @@ def _openapi_document() -> bytes:
     return json.dumps(yaml.safe_load(text)).encode() + b"\n"
 
 
+@dataclass(slots=True)
+class Readiness:
+    """Why this broker does not take requests just now, as a clause; empty when it does."""
+
+    why_not: str = "it is starting"
+
+
 class HealthRoutes:
     def __init__(self, readiness: Readiness, metrics: Metrics) -> None:
         self._readiness = readiness
@@ -188,24 +207,35 @@ class _SeenMetrics(CollectorRegistry):
 class SessionsRoute:
     """POST /v1/sessions"""
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+    def __init__(
+        self,
+        callers: Callers,
+        sessions: OpenSessions,
+        followers: ServedStreams,
+        begin_session: Callable[[RequestBody, str | None], Session],
+        begin_stream: Callable[[RequestBody], ServedStream],
+    ) -> None:
+        self._callers = callers
+        self._sessions = sessions
+        self._followers = followers
+        self._begin_session = begin_session
+        self._begin_stream = begin_stream
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         parse_no_query(request.query)
         if is_replication(request):
             return await self._replicate(request)
-        holder = self._serving.holder(request)
-        session = Session(self._serving, _stream_body(request), holder)
-        with self._serving.sessions.one_more(session, holder):
+        holder = self._callers.holder(request)
+        session = self._begin_session(_stream_body(request), holder)
+        with self._sessions.one_more(session, holder):
             response, writer = await _begun_response(request, SESSION)
             await session.run(writer)
             await response.write_eof()
             return response
 
     async def _replicate(self, request: web.Request) -> web.StreamResponse:
-        stream = ServedStream(self._serving, _stream_body(request))
-        with self._serving.followers.one_more(stream, holder_of(request.remote or "")):
+        stream = self._begin_stream(_stream_body(request))
+        with self._followers.one_more(stream, holder_of(request.remote or "")):
             response, writer = await _begun_response(request, REPLICATION)
             await stream.run(writer)
             await response.write_eof()
@@ -257,27 +287,75 @@ ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz", "/metrics"})
 """Answered under any load: whoever watches over a broker must not take a busy one for a dead one."""
 
 
-def broker_app(serving: Serving, own_names: frozenset[str] | None = None) -> web.Application:
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The objects that requests are answered with. The process makes them; each route gets those that it uses."""
+
+    me: BrokerId
+    view: ClusterView
+    partitions: OpenPartitions
+    locator: Locator
+    internal: InternalTopics
+    reports: Reports
+    proxy: Proxy
+    metrics: Metrics
+    readiness: Readiness
+    admission: Admission
+    callers: Callers
+    questions: Questions
+    watches: OpenWatches
+    groups: GroupCoordinators
+    writers: WriterCoordinators
+    sessions: OpenSessions
+    followers: ServedStreams
+
+    def drain(self) -> None:
+        """This broker is about to stop: what would go on for ever ends. Its partitions drain by themselves."""
+        self.proxy.drain()
+        self.groups.local.drain()
+        self.writers.local.drain()
+        self.watches.drain()
+        self.sessions.drain()
+        self.followers.drain()
+
+
+def broker_app(parts: Components, own_names: frozenset[str] | None = None) -> web.Application:
     """`own_names`: of a broker for this machine alone, beside those of loopback; None: any name may lead to it."""
-    metadata = MetadataRoutes(serving)
-    groups = GroupRoutes(serving)
-    writers = WriterRoutes(serving)
-    health = HealthRoutes(serving.readiness, serving.metrics)
-    serving.metrics.watches.set_function(lambda: serving.watches.open)
-    serving.sessions.register(serving.metrics.registry)
-    app = web.Application(middlewares=[_around(serving, own_names)])
+    me, view, callers, internal, locator = parts.me, parts.view, parts.callers, parts.internal, parts.locator
+    admission, metrics, proxy = parts.admission, parts.metrics, parts.proxy
+    peers, json_bodies = Peers(me, view, proxy), JsonBodies(callers, admission)
+    opener = ChannelOpener(locator, internal, admission)
+    produce = ProduceRoute(callers, internal, locator, admission, proxy)
+    watches = WatchResponses(callers, parts.watches, admission, metrics, proxy)
+    fetch = FetchRoute(callers, internal, locator, admission, proxy, watches)
+    sessions = SessionsRoute(
+        callers,
+        parts.sessions,
+        parts.followers,
+        partial(Session, opener, parts.sessions, admission, metrics),
+        partial(ServedStream, me, view, parts.partitions, parts.followers),
+    )
+    metadata = MetadataRoutes(view, parts.partitions)
+    groups = GroupRoutes(me, view, parts.groups, callers, json_bodies, proxy)
+    writers = WriterRoutes(me, view, parts.writers, internal, json_bodies, proxy)
+    promises = PromisesRoute(peers, parts.reports, parts.questions, admission.control)
+    watermarks = WatermarksRoute(peers, parts.partitions, parts.questions, admission.watermarks)
+    health = HealthRoutes(parts.readiness, metrics)
+    metrics.watches.set_function(lambda: parts.watches.open)
+    parts.sessions.register(metrics.registry)
+    app = web.Application(middlewares=[_around(callers, admission, metrics, own_names)])
     app.add_routes(
         [
             # They are tried in this order: the paths of records come first, then those of members that are at work.
-            web.post(_PARTITION + "/records", ProduceRoute(serving).__call__),
-            web.get(_PARTITION + "/records", FetchRoute(serving).__call__),
-            web.delete(_PARTITION + "/records", DeleteRoute(serving).__call__),
-            web.get(_PARTITION + "/offsets", OffsetsRoute(serving).__call__),
+            web.post(_PARTITION + "/records", produce.__call__),
+            web.get(_PARTITION + "/records", fetch.__call__),
+            web.delete(_PARTITION + "/records", DeleteRoute(callers, internal, locator, proxy).__call__),
+            web.get(_PARTITION + "/offsets", OffsetsRoute(locator, proxy).__call__),
             web.post(_GROUP + "/offsets", groups.commit),
             web.get(_GROUP + "/offsets", groups.offsets),
             web.post(_MEMBER + "/heartbeat", groups.heartbeat),
-            web.post("/v1/sessions", SessionsRoute(serving).__call__),
-            web.post(_TOPIC + "/records", SpreadRoute(serving).__call__),
+            web.post("/v1/sessions", sessions.__call__),
+            web.post(_TOPIC + "/records", SpreadRoute(callers, internal, locator, admission, proxy).__call__),
             web.get(_TOPIC, metadata.topic),
             web.get(_TOPICS, metadata.topics),
             web.put(_MEMBER, groups.join),
@@ -286,7 +364,7 @@ def broker_app(serving: Serving, own_names: frozenset[str] | None = None) -> web
             web.post(_GROUP + "/reset", groups.reset),
             web.get(_GROUP, groups.describe),
             web.delete(_GROUP, groups.delete),
-            web.get(_GROUPS, GroupsRoute(serving).__call__),
+            web.get(_GROUPS, GroupsRoute(me, view, parts.groups, json_bodies, proxy).__call__),
             web.post(_WRITER + "/commits", writers.commit),
             web.get(_WRITER, writers.describe),
             web.get("/healthz", health.healthz),
@@ -295,20 +373,19 @@ def broker_app(serving: Serving, own_names: frozenset[str] | None = None) -> web
             web.get("/openapi.json", openapi),
             web.get("/v1/cluster", metadata.cluster),
             web.get("/v1/prometheus/targets", metadata.targets),
-            web.get("/v1/brokers/{broker}/held", HeldRoute(serving).__call__),
-            web.post("/v1/brokers/{broker}/promises", PromisesRoute(serving).__call__),
-            web.post("/v1/brokers/{broker}/watermarks", WatermarksRoute(serving).__call__),
+            web.get("/v1/brokers/{broker}/held", HeldRoute(peers, parts.reports).__call__),
+            web.post("/v1/brokers/{broker}/promises", promises.__call__),
+            web.post("/v1/brokers/{broker}/watermarks", watermarks.__call__),
         ]
     )
     return app
 
 
-def _around(serving: Serving, own_names: frozenset[str] | None) -> Middleware:
+def _around(callers: Callers, admission: Admission, metrics: Metrics, own_names: frozenset[str] | None) -> Middleware:
     """Admits, times, compresses, and answers failures: in one middleware, because each more costs every request.
 
     What a web page has a browser send is refused (`core.browsers`).
     """
-    metrics, admission = serving.metrics, serving.admission
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -316,7 +393,7 @@ def _around(serving: Serving, own_names: frozenset[str] | None) -> Middleware:
         try:
             try:
                 _check_sender(request, own_names)
-                with _counted(admission, request).one_more(serving.holder(request)):
+                with _counted(admission, request).one_more(callers.holder(request)):
                     response = await handler(request)
             except Exception as error:
                 response = problem_of(request, error, metrics)

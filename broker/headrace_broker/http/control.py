@@ -8,18 +8,25 @@ readable records of partitions reach, for the lag of groups.
 """
 
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from aiohttp import web
 
-from headrace.core.control.broker_reports import BrokerReport, Epochs, Promises, known_epochs, parse_promises_request
+from headrace.core.control.broker_reports import BrokerReport, Epochs, Promises, parse_promises_request
 from headrace.core.errors import HeadraceError, InvalidRequestError, NotReadyError, UnknownBrokerError
 from headrace.core.groups.lag import parse_watermarks_request, watermarks_object
 from headrace.core.limits import WATERMARKS_TIMEOUT_MS
-from headrace.core.types import BrokerId, PartitionKey, Seat, TopicUid
+from headrace.core.types import BrokerId, PartitionKey, TopicUid
+from headrace_broker.admission import Requests
+from headrace_broker.cluster.locator import OpenPartitions
+from headrace_broker.cluster.view import ClusterView
 from headrace_broker.coordinators.group_lag import known_here
+from headrace_broker.http.json_bodies import json_answer
 from headrace_broker.http.parameters import parse_broker, parse_held, parse_no_query
-from headrace_broker.serving import Serving
+from headrace_broker.http.proxy import Proxy
+from headrace_broker.http.uploads import Chunks, Questions
 
 CONTROL_TIMEOUT_MS = 10_000
 """What a broker that passes such a request on to another one waits for its answer."""
@@ -39,57 +46,70 @@ class Peer:
         return NotReadyError(f"only broker {self.broker} can tell what it holds{why}; look whether it is running")
 
 
-def peer_of(serving: Serving, broker: BrokerId) -> Peer | None:
-    """None where it is this one. Raises NotReadyError, UnknownBrokerError."""
-    serving.check_view()
-    lease = serving.view.lease(broker)
-    if lease is None:
-        raise UnknownBrokerError(f"there is no broker {broker}; GET /v1/cluster names those that there are")
-    return Peer(broker, lease.url) if broker != serving.me else None
+class Peers:
+    """The brokers that a request may be about, and the way to them."""
+
+    def __init__(self, me: BrokerId, view: ClusterView, proxy: Proxy) -> None:
+        self._me = me
+        self._view = view
+        self._proxy = proxy
+
+    async def forward(
+        self, request: web.Request, broker: BrokerId, body: Chunks, timeout_ms: int
+    ) -> web.Response | None:
+        """The broker's answer; None where it is this one. Raises NotReadyError, UnknownBrokerError."""
+        self._view.check_complete()
+        lease = self._view.lease(broker)
+        if lease is None:
+            raise UnknownBrokerError(f"there is no broker {broker}; GET /v1/cluster names those that there are")
+        if broker == self._me:
+            return None
+        return await self._proxy.forward(request, Peer(broker, lease.url), body, timeout_ms)
+
+
+class Reports(Protocol):
+    """What this broker tells of its logs. Both raise NotReadyError until it has an incarnation."""
+
+    async def report(self, uids: Collection[TopicUid] | None = None) -> BrokerReport:
+        """What it holds and which epochs it knows, of these topics or of all."""
+
+    async def promises(self, asked: Mapping[PartitionKey, Epochs]) -> Promises:
+        """What it promises of those that are open and led by nobody, once the epochs are on disk."""
 
 
 class HeldRoute:
     """GET /v1/brokers/{broker}/held"""
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+    def __init__(self, peers: Peers, reports: Reports) -> None:
+        self._peers = peers
+        self._reports = reports
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         broker = parse_broker(request.match_info)
         uids = parse_held(request.query)
-        peer = peer_of(self._serving, broker)
-        if peer is not None:
-            return await self._serving.proxy.forward(request, peer, (), CONTROL_TIMEOUT_MS)
-        report = await self._report(self._serving.seat(), uids)
-        return web.Response(body=json.dumps(report.to_object()).encode() + b"\n", content_type="application/json")
-
-    async def _report(self, me: Seat, uids: frozenset[TopicUid] | None) -> BrokerReport:
-        partitions = self._serving.partitions
-        logs = await partitions.survey(uids)
-        opened = (partitions.find(key) for key in logs)
-        states = {each.key: each.replica.state for each in opened if each is not None}
-        applied = {key: state for key, state in states.items() if state is not None}
-        known = known_epochs(partitions.remembered(uids), self._serving.view.states, applied)
-        asked = {key: epochs for key, epochs in known.items() if uids is None or key.uid in uids}
-        return BrokerReport(me, asked, logs)
+        answer = await self._peers.forward(request, broker, (), CONTROL_TIMEOUT_MS)
+        return answer if answer is not None else json_answer((await self._reports.report(uids)).to_object())
 
 
 class PromisesRoute:
     """POST /v1/brokers/{broker}/promises"""
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+    def __init__(self, peers: Peers, reports: Reports, questions: Questions, places: Requests) -> None:
+        self._peers = peers
+        self._reports = reports
+        self._questions = questions
+        self._places = places
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         broker = parse_broker(request.match_info)
         parse_no_query(request.query)
-        async with self._serving.question(request, self._serving.admission.control, PROMISES_BODY_BYTES_MAX) as body:
+        async with self._questions.asked(request, self._places, PROMISES_BODY_BYTES_MAX) as body:
             asked = _parse_promises(body)
-            peer = peer_of(self._serving, broker)
-            if peer is not None:
-                return await self._serving.proxy.forward(request, peer, (body,), CONTROL_TIMEOUT_MS)
-            promises = Promises(self._serving.seat(), await self._serving.partitions.promise(asked))
-        return web.Response(body=json.dumps(promises.to_object()).encode() + b"\n", content_type="application/json")
+            answer = await self._peers.forward(request, broker, (body,), CONTROL_TIMEOUT_MS)
+            if answer is not None:
+                return answer
+            promises = await self._reports.promises(asked)
+        return json_answer(promises.to_object())
 
 
 def _parse_promises(body: bytes) -> dict[PartitionKey, Epochs]:
@@ -102,21 +122,22 @@ def _parse_promises(body: bytes) -> dict[PartitionKey, Epochs]:
 class WatermarksRoute:
     """POST /v1/brokers/{broker}/watermarks"""
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+    def __init__(self, peers: Peers, partitions: OpenPartitions, questions: Questions, places: Requests) -> None:
+        self._peers = peers
+        self._partitions = partitions
+        self._questions = questions
+        self._places = places
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         broker = parse_broker(request.match_info)
         parse_no_query(request.query)
-        async with self._serving.question(
-            request, self._serving.admission.watermarks, WATERMARKS_BODY_BYTES_MAX
-        ) as body:
+        async with self._questions.asked(request, self._places, WATERMARKS_BODY_BYTES_MAX) as body:
             asked = _parse_watermarks(body)
-            peer = peer_of(self._serving, broker)
-            if peer is not None:
-                return await self._serving.proxy.forward(request, peer, (body,), WATERMARKS_TIMEOUT_MS)
-            found = watermarks_object(known_here(self._serving.partitions, asked))
-        return web.Response(body=json.dumps(found).encode() + b"\n", content_type="application/json")
+            answer = await self._peers.forward(request, broker, (body,), WATERMARKS_TIMEOUT_MS)
+            if answer is not None:
+                return answer
+            found = watermarks_object(known_here(self._partitions, asked))
+        return json_answer(found)
 
 
 def _parse_watermarks(body: bytes) -> list[PartitionKey]:

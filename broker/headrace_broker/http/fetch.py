@@ -9,7 +9,6 @@ the handler.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator
 
@@ -18,12 +17,16 @@ from aiohttp import web
 from headrace.core.errors import HeadraceError, UnreadableBatchError
 from headrace.core.limits import JSON_MEMORY_FACTOR
 from headrace.core.records.raw import HEARTBEAT
+from headrace.core.resources.internal_topics import InternalTopics
 from headrace.core.types import Offset
 from headrace.http2.bodies import GZIP, BuffersResponse, Deflater
 from headrace.http2.bridge import break_off
-from headrace_broker.admission import BudgetShare
+from headrace_broker.admission import Admission, BudgetShare
+from headrace_broker.cluster.locator import Elsewhere, Locator
+from headrace_broker.http.callers import Callers
+from headrace_broker.http.json_bodies import json_answer
 from headrace_broker.http.parameters import parse_fetch, parse_offsets, parse_place
-from headrace_broker.http.proxy import Elsewhere
+from headrace_broker.http.proxy import Proxy
 from headrace_broker.http.record_bodies import (
     COMPRESSED_IN_LOOP_BYTES,
     BodyFormat,
@@ -36,10 +39,10 @@ from headrace_broker.http.record_bodies import (
     unpacked_bytes_of,
     with_place,
 )
-from headrace_broker.partition.fetch import Buffer, Fetched, WatchedPiece, fetch, find_offset, watch
+from headrace_broker.metrics import Metrics
+from headrace_broker.partition.fetch import Buffer, Fetched, OpenWatches, WatchedPiece, fetch, find_offset, watch
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import FetchQuery, Place, WatchQuery
-from headrace_broker.serving import Serving
 
 OFFSETS_TIMEOUT_MS = 10_000
 """What a broker that passes a question for an offset on to the leader waits for the answer ..."""
@@ -60,21 +63,40 @@ def fetch_headers(fetched: Fetched, next_offset: Offset) -> dict[str, str]:
 _log = logging.getLogger(__name__)
 
 
-async def watch_response(
-    serving: Serving, request: web.Request, partition: Partition, query: WatchQuery, body_format: BodyFormat
-) -> web.StreamResponse:
-    """Raises HeadraceError where the stream cannot begin."""
-    with serving.watches.one_more(serving.holder(request)), serving.answer_share(request) as share:
-        pieces = watch(partition, query, serving.watches, share)
+class WatchResponses:
+    """Makes the responses that go on, here or at the leader."""
+
+    def __init__(
+        self, callers: Callers, watches: OpenWatches, admission: Admission, metrics: Metrics, proxy: Proxy
+    ) -> None:
+        self._callers = callers
+        self._watches = watches
+        self._admission = admission
+        self._metrics = metrics
+        self._proxy = proxy
+
+    async def send(
+        self, request: web.Request, target: Partition | Elsewhere, query: WatchQuery, body_format: BodyFormat
+    ) -> web.StreamResponse:
+        """Raises HeadraceError where the stream cannot begin."""
+        with self._watches.one_more(self._callers.holder(request)):
+            if isinstance(target, Elsewhere):
+                # A leader that has missed two heartbeats is taken for dead.
+                return await self._proxy.relay(request, target, 2 * self._watches.heartbeat_ms)
+            with self._callers.answer_share(request) as share:
+                return await self._send(request, target, query, body_format, share)
+
+    async def _send(
+        self, request: web.Request, partition: Partition, query: WatchQuery, body_format: BodyFormat, share: BudgetShare
+    ) -> web.StreamResponse:
+        pieces = watch(partition, query, self._watches, share)
         first = await anext(pieces)
         if body_format is BodyFormat.BATCHES:
-            body_format, buffers = BodyFormat.BATCHES, _watched_batches(first, pieces)
+            buffers = _watched_batches(first, pieces)
         else:
-            body_format, buffers = (
-                BodyFormat.NDJSON,
-                _watched_lines(first, pieces, query, share, serving.admission.json_batch_bytes_max),
-            )
-        stream = _WatchStream(serving, request, partition.place, first, body_format)
+            body_format = BodyFormat.NDJSON
+            buffers = _watched_lines(first, pieces, query, share, self._admission.json_batch_bytes_max)
+        stream = _WatchStream(self._metrics, request, partition.place, first, body_format)
         del first
         return await stream.send(buffers)
 
@@ -83,9 +105,9 @@ class _WatchStream:
     """One response on its way."""
 
     def __init__(
-        self, serving: Serving, request: web.Request, place: Place, first: WatchedPiece, body_format: BodyFormat
+        self, metrics: Metrics, request: web.Request, place: Place, first: WatchedPiece, body_format: BodyFormat
     ) -> None:
-        self._serving = serving
+        self._metrics = metrics
         self._place = place
         self._request = request
         headers = fetch_headers(first.fetched, first.fetched.offset)
@@ -112,7 +134,7 @@ class _WatchStream:
                 del buffer
         except HeadraceError as error:
             _log.info("%s: broken off: %s", self._request.path, error)
-            self._serving.metrics.errors.labels(error.code).inc()
+            self._metrics.errors.labels(error.code).inc()
             break_off(self._request)
         else:
             await self._response.write_eof(self._deflater.end() if self._deflater is not None else b"")
@@ -182,20 +204,33 @@ _BATCHES = BodyFormat.BATCHES.value
 class FetchRoute:
     """GET /v1/namespaces/{ns}/topics/{t}/partitions/{p}/records"""
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+    def __init__(
+        self,
+        callers: Callers,
+        internal: InternalTopics,
+        locator: Locator,
+        admission: Admission,
+        proxy: Proxy,
+        watches: WatchResponses,
+    ) -> None:
+        self._callers = callers
+        self._internal = internal
+        self._locator = locator
+        self._admission = admission
+        self._proxy = proxy
+        self._watches = watches
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         place, query = parse_place(request.match_info), parse_fetch(request.query)
         body_format = accepted_format(request.headers.get("Accept", ""))
-        self._serving.check_readable(place.topic, request)
-        target = self._serving.locate(place, query.fence)
+        self._internal.check_readable(place.topic, by_broker=self._callers.is_broker(request))
+        target = self._locator.locate(place, query.fence)
         if isinstance(query, WatchQuery):
-            return await self._watch(request, target, query, body_format)
-        with self._serving.answer_share(request) as share:
+            return await self._watches.send(request, target, query, body_format)
+        with self._callers.answer_share(request) as share:
             response: web.StreamResponse
             if isinstance(target, Elsewhere):
-                response = await self._serving.proxy.forward(request, target, (), query.max_wait_ms, share)
+                response = await self._proxy.forward(request, target, (), query.max_wait_ms, share)
             else:
                 with target.log.verification.suspecting():
                     fetched = fetch(target, query, share)
@@ -216,9 +251,8 @@ class FetchRoute:
             headers = {**fetch_headers(fetched, fetched.next_offset), "Vary": "Accept"}
             return BuffersResponse(fetched.buffers, content_type=_BATCHES, headers=headers)
         shape = ndjson_of if body_format is BodyFormat.NDJSON else json_of
-        admission = self._serving.admission
-        unpacked = await asyncio.to_thread(unpacked_bytes_of, fetched, admission.json_batch_bytes_max)
-        async with admission.converting(max(share.taken, unpacked)):
+        unpacked = await asyncio.to_thread(unpacked_bytes_of, fetched, self._admission.json_batch_bytes_max)
+        async with self._admission.converting(max(share.taken, unpacked)):
             body, next_offset = await asyncio.to_thread(shape, fetched, query.max_records, query.value_format)
         share.resize(len(body))
         headers = {**fetch_headers(fetched, next_offset), "Content-Type": body_format.value, "Vary": "Accept"}
@@ -228,27 +262,19 @@ class FetchRoute:
         # In pieces, because a socket copies what it does not take at once.
         return BuffersResponse([whole.body], content_type=body_format.value, headers=whole.headers)
 
-    async def _watch(
-        self, request: web.Request, target: Partition | Elsewhere, query: WatchQuery, body_format: BodyFormat
-    ) -> web.StreamResponse:
-        if isinstance(target, Elsewhere):
-            with self._serving.watches.one_more(self._serving.holder(request)):
-                # A leader that has missed two heartbeats is taken for dead.
-                return await self._serving.proxy.relay(request, target, 2 * self._serving.watches.heartbeat_ms)
-        return await watch_response(self._serving, request, target, query, body_format)
-
 
 class OffsetsRoute:
     """GET /v1/namespaces/{ns}/topics/{t}/partitions/{p}/offsets"""
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+    def __init__(self, locator: Locator, proxy: Proxy) -> None:
+        self._locator = locator
+        self._proxy = proxy
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         place, query = parse_place(request.match_info), parse_offsets(request.query)
-        target = self._serving.locate(place, query.fence)
+        target = self._locator.locate(place, query.fence)
         if isinstance(target, Elsewhere):
-            return await self._serving.proxy.forward(request, target, (), OFFSETS_TIMEOUT_MS)
+            return await self._proxy.forward(request, target, (), OFFSETS_TIMEOUT_MS)
         found = await find_offset(target, query)
         answer = {
             "partition": place.partition,
@@ -256,4 +282,4 @@ class OffsetsRoute:
             "timestamp": found.timestamp_ms,
             "leaderEpoch": found.leader_epoch,
         }
-        return web.Response(body=json.dumps(answer).encode() + b"\n", content_type="application/json")
+        return json_answer(answer)

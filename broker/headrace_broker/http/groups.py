@@ -18,14 +18,12 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from gzip import decompress
-from typing import Any
 
 from aiohttp import web
 
 from headrace.core.errors import (
     CoordinatorLoadingError,
     HeadraceError,
-    InvalidRequestError,
     NotCoordinatorError,
     UnknownGroupError,
 )
@@ -65,11 +63,13 @@ from headrace.core.limits import (
     PRODUCE_TIMEOUT_MS_DEFAULT,
 )
 from headrace.core.types import BrokerId
-from headrace.http2.bodies import BuffersResponse
 from headrace_broker.clock import monotonic_ms
-from headrace_broker.coordinators.coordinators import CoordinatorElsewhere
-from headrace_broker.coordinators.group_coordinator import GroupCoordinating
+from headrace_broker.cluster.view import ClusterView
+from headrace_broker.coordinators.coordinators import CoordinatorElsewhere, GroupCoordinators
+from headrace_broker.coordinators.group_coordinator import GroupCoordinator
+from headrace_broker.http.callers import PROXIED_HEADER, Callers
 from headrace_broker.http.control import Peer
+from headrace_broker.http.json_bodies import JsonBodies, json_answer
 from headrace_broker.http.parameters import (
     parse_group,
     parse_group_type,
@@ -78,11 +78,8 @@ from headrace_broker.http.parameters import (
     parse_no_query,
     parse_topics_asked,
 )
-from headrace_broker.http.produce import json_answer
-from headrace_broker.http.proxy import PROXIED_HEADER, Proxy
-from headrace_broker.http.record_bodies import compressed
+from headrace_broker.http.proxy import Proxy
 from headrace_broker.http.uploads import Chunks, take_body
-from headrace_broker.serving import Serving
 
 GROUP_BODY_BYTES_MAX = 8 << 20
 """Of a request about a group: a commit of OFFSETS_PER_COMMIT_MAX offsets with some metadata."""
@@ -92,34 +89,6 @@ GROUP_HEARTBEATS_PASSED_ON_MAX = 3 * H2_MAX_CONCURRENT_STREAMS // 10
 """That wait at other brokers: more are passed on without a wait there."""
 GROUP_REQUESTS_PASSED_ON_MAX = 2 * H2_MAX_CONCURRENT_STREAMS // 10
 """Of all else about groups, at one time: records go to other brokers by the same connections."""
-JSON_INLINE_ITEMS_MAX = 500
-"""Of an answer about groups: with more it leaves the event loop to be made, five microseconds for each."""
-JSON_ITEM_BYTES = 200
-"""What one is counted for until the answer is made."""
-
-
-_JSON = "application/json"
-
-
-async def json_of_many(
-    serving: Serving, request: web.Request, items: int, make: Callable[[], dict[str, Any]]
-) -> web.StreamResponse:
-    """`make` the document, of so many items; nothing else changes what it is made of. Raises ThrottledError."""
-    if items <= JSON_INLINE_ITEMS_MAX:
-        return json_answer(make())
-    with serving.answer_share(request) as share:
-        share.take(items * JSON_ITEM_BYTES)
-        async with serving.admission.converting(share.taken):
-            body = await asyncio.to_thread(lambda: json.dumps(make()).encode() + b"\n")
-        share.resize(len(body))
-        whole = await compressed(request, web.Response(body=body, content_type=_JSON))
-        assert isinstance(whole.body, bytes), "as it was made"
-        share.resize(len(whole.body))
-        response = BuffersResponse([whole.body], content_type=_JSON, headers=whole.headers)
-        # Sent from here: what is on its way counts until it is gone.
-        await response.prepare(request)
-        await response.write_eof()
-        return response
 
 
 class GroupForwarding:
@@ -173,17 +142,23 @@ def _told(answer: web.Response) -> object:
 class GroupsRoute:
     """GET /v1/namespaces/{ns}/groups"""
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+    def __init__(
+        self, me: BrokerId, view: ClusterView, groups: GroupCoordinators, json_bodies: JsonBodies, proxy: Proxy
+    ) -> None:
+        self._me = me
+        self._view = view
+        self._groups = groups
+        self._json = json_bodies
+        self._proxy = proxy
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         parse_no_query(request.query)
-        self._serving.check_view()
-        me, namespace = self._serving.me, request.match_info["namespace"]
+        self._view.check_complete()
+        me, namespace = self._me, request.match_info["namespace"]
         found = {summary.group: summary for summary in await self._summaries(namespace)}
-        unreachable = {me} if self._serving.groups.is_loading else set()
+        unreachable = {me} if self._groups.local.is_loading else set()
         if PROXIED_HEADER not in request.headers:
-            leaders = self._serving.groups.leaders()
+            leaders = self._groups.leaders()
             peers = [Peer(broker, url) for broker, url in leaders.items() if broker != me]
             for peer, theirs in zip(
                 peers, await asyncio.gather(*(self._ask(request, each) for each in peers)), strict=True
@@ -194,18 +169,16 @@ class GroupsRoute:
                 summaries, missing = theirs
                 unreachable |= set(missing)
                 found |= {summary.group: summary for summary in summaries}
-        return await json_of_many(
-            self._serving, request, len(found), lambda: groups_object(found.values(), unreachable)
-        )
+        return await self._json.answer_of_many(request, len(found), lambda: groups_object(found.values(), unreachable))
 
     async def _summaries(self, namespace: str) -> list[GroupSummary]:
         """Others have the event loop in between: there may be many thousands, of all namespaces."""
         found: list[GroupSummary] = []
-        for at, group in enumerate(self._serving.groups.all(), 1):
+        for at, group in enumerate(self._groups.all(), 1):
             image = group.image
             if image.name.namespace == namespace:
                 members = len(image.members)
-                found.append(GroupSummary(image.name.name, group.state, members, self._serving.me, image.group.type))
+                found.append(GroupSummary(image.name.name, group.state, members, self._me, image.group.type))
             if at % LOOK_ITEMS_MAX == 0:
                 await asyncio.sleep(0)
         return found
@@ -215,7 +188,7 @@ class GroupsRoute:
     ) -> tuple[tuple[GroupSummary, ...], tuple[BrokerId, ...]] | None:
         """None where it cannot be had."""
         try:
-            answer = await self._serving.proxy.send(
+            answer = await self._proxy.send(
                 peer, "GET", request.path, headers={}, body=(), timeout_ms=GROUP_LIST_TIMEOUT_MS
             )
             return await asyncio.to_thread(_parsed, answer) if answer.status == 200 else None
@@ -233,17 +206,28 @@ _Parse = Callable[[object, int, _Topics], Request]
 
 
 class GroupRoutes:
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
-        self._groups = serving.groups
-        self._passing = GroupForwarding(serving.proxy)
+    def __init__(
+        self,
+        me: BrokerId,
+        view: ClusterView,
+        groups: GroupCoordinators,
+        callers: Callers,
+        json_bodies: JsonBodies,
+        proxy: Proxy,
+    ) -> None:
+        self._me = me
+        self._view = view
+        self._groups = groups
+        self._callers = callers
+        self._json = json_bodies
+        self._passing = GroupForwarding(proxy)
 
     async def coordinator(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/namespaces/{ns}/groups/{g}/coordinator"""
         group = self._used(request, parse_group_type(request.query))
         target = self._groups.locate(group)
-        broker = target.broker if isinstance(target, CoordinatorElsewhere) else self._serving.me
-        url = self._serving.url_of(broker)
+        broker = target.broker if isinstance(target, CoordinatorElsewhere) else self._me
+        url = self._view.url_of(broker)
         if not url:
             raise CoordinatorLoadingError(f"broker {broker} coordinates {group}, but its URL is not known; try again")
         return json_answer({"partition": self._groups.partition_of(group), "broker": broker, "url": url})
@@ -255,15 +239,15 @@ class GroupRoutes:
         if isinstance(target, CoordinatorElsewhere):
             return await self._passing.other(request, target, ())
         found, topics = target.find(group), self._groups.topics(group.namespace)
-        report = None if found is None else report_of(found.image, found.state, self._serving.me, topics, {})
+        report = None if found is None else report_of(found.image, found.state, self._me, topics, {})
         if report is not None and found is not None:
             report = with_silences(report, found.silences(monotonic_ms()))
-        nothing = OffsetsAsked(target.requests.next_number(), frozenset())
+        nothing = OffsetsAsked(target.shell.requests.next_number(), frozenset())
         await self._ask_here(target, group, nothing)  # until it is committed
         if report is None:
             raise UnknownGroupError(f"there is no group {group}: nobody has joined it or committed offsets for it")
         items = sum(len(listed.partitions) for each in report.members for listed in (*each.assignment, *each.owned))
-        return await json_of_many(self._serving, request, items + len(report.members), lambda: group_object(report))
+        return await self._json.answer_of_many(request, items + len(report.members), lambda: group_object(report))
 
     async def delete(self, request: web.Request) -> web.StreamResponse:
         """DELETE /v1/namespaces/{ns}/groups/{g}"""
@@ -273,7 +257,7 @@ class GroupRoutes:
     async def join(self, request: web.Request) -> web.StreamResponse:
         """PUT /v1/namespaces/{ns}/groups/{g}/members/{m}"""
         group, member = self._used(request), parse_member(request.match_info)
-        address = self._serving.client_address(request)
+        address = self._callers.address(request)
         return await self._ask_with_body(
             request, group, lambda body, number, _: parse_join(body, number, member, address)
         )
@@ -313,7 +297,7 @@ class GroupRoutes:
         if query:
             parse_no_query(request.query)
         group = parse_group(request.match_info)
-        self._serving.check_view()
+        self._view.check_complete()
         return group
 
     def _used(self, request: web.Request, group_type: GroupType | None = None) -> GroupName:
@@ -327,43 +311,35 @@ class GroupRoutes:
     ) -> web.StreamResponse:
         """`waits`: a heartbeat, of which nothing is held while it does."""
         self._groups.locate(group)  # what needs no body is found out before one is read
-        with self._serving.body_share(request) as share:
+        with self._json.body_share(request) as share:
             chunks = await take_body(request, share, GROUP_BODY_BYTES_MAX)
             target = self._groups.locate(group)
             if isinstance(target, CoordinatorElsewhere):
                 pass_on = self._passing.heartbeat if waits else self._passing.other
                 return await pass_on(request, target, chunks)
-            number, topics = target.requests.next_number(), self._groups.topics(group.namespace)
-            asked = await self._parsed(chunks, lambda body: parse(body, number, topics))
+            number, topics = target.shell.requests.next_number(), self._groups.topics(group.namespace)
+            asked = await self._json.parsed(chunks, lambda body: parse(body, number, topics))
             if not waits and not self._groups.is_known(group):
-                self._serving.newcomers.take(self._serving.holder(request), monotonic_ms())
+                self._callers.take_new_group(request)
             del chunks
             if waits:
                 share.resize(0)
             return await self._answer(request, target, group, asked)
 
-    async def _parsed(self, chunks: Chunks, parse: Callable[[Any], Request]) -> Request:
-        """Raises InvalidRequestError, and what `parse` raises."""
-        size = sum(map(len, chunks))
-        if size <= JSON_INLINE_BYTES_MAX:
-            return parse(_json_of(chunks))
-        async with self._serving.admission.converting(size):
-            return await asyncio.to_thread(lambda: parse(_json_of(chunks)))
-
     async def _ask(self, request: web.Request, group: GroupName, parse: _Parse) -> web.StreamResponse:
         target = self._groups.locate(group)
         if isinstance(target, CoordinatorElsewhere):
             return await self._passing.other(request, target, ())
-        asked = parse(None, target.requests.next_number(), self._groups.topics(group.namespace))
+        asked = parse(None, target.shell.requests.next_number(), self._groups.topics(group.namespace))
         return await self._answer(request, target, group, asked)
 
     async def _answer(
-        self, request: web.Request, target: GroupCoordinating, group: GroupName, asked: Request
+        self, request: web.Request, target: GroupCoordinator, group: GroupName, asked: Request
     ) -> web.StreamResponse:
         reply, names = await self._ask_here(target, group, asked), self._groups.names(group.namespace)
-        return await json_of_many(self._serving, request, _items(reply), lambda: reply_object(reply, names))
+        return await self._json.answer_of_many(request, _items(reply), lambda: reply_object(reply, names))
 
-    async def _ask_here(self, target: GroupCoordinating, group: GroupName, asked: Request) -> Reply:
+    async def _ask_here(self, target: GroupCoordinator, group: GroupName, asked: Request) -> Reply:
         """The answer, once all that was decided before is committed. Raises what it is refused with."""
         try:
             return await target.ask(group, asked)
@@ -379,14 +355,6 @@ class GroupRoutes:
         if isinstance(target, CoordinatorElsewhere):
             return NotCoordinatorError(error.message, leader=target.broker, url=target.url)
         return error
-
-
-def _json_of(chunks: Chunks) -> Any:
-    """Raises InvalidRequestError."""
-    try:
-        return json.loads(b"".join(chunks))
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"the body is not JSON: {error}", field="body") from error
 
 
 def _items(reply: Reply) -> int:

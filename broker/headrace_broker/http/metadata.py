@@ -1,6 +1,5 @@
 """GET of what the cluster is made of: brokers, topics, who leads. Answered from the cluster view, by any broker."""
 
-import json
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,25 +10,27 @@ from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionState, census
 from headrace.core.resources.topic import Topic
 from headrace.core.types import PartitionId, PartitionKey, Seat
+from headrace_broker.cluster.locator import OpenPartitions
+from headrace_broker.cluster.view import ClusterView
+from headrace_broker.http.json_bodies import json_answer
 from headrace_broker.http.parameters import parse_no_query, parse_topic
 from headrace_broker.partition.fetch import known_end
-from headrace_broker.serving import Serving
 
 _LIVE = ("Ready", "Draining")
 
 
 class MetadataRoutes:
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+    def __init__(self, view: ClusterView, partitions: OpenPartitions) -> None:
+        self._view = view
+        self._partitions = partitions
 
     async def cluster(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/cluster"""
         parse_no_query(request.query)
-        self._serving.check_view()
-        view = self._serving.view
-        known = view.brokers()
+        self._view.check_complete()
+        known = self._view.brokers()
         live = {Seat(lease.broker, lease.incarnation) for lease, state in known if state in _LIVE}
-        found = census(view.states.values(), live)
+        found = census(self._view.states.values(), live)
         brokers = [
             {
                 "id": lease.broker,
@@ -47,30 +48,30 @@ class MetadataRoutes:
             "offline": found.offline,
             "underReplicated": found.under_replicated,
         }
-        return _json({"cluster": view.cluster, "brokers": brokers, "partitions": partitions})
+        return json_answer({"cluster": self._view.cluster, "brokers": brokers, "partitions": partitions})
 
     async def targets(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/prometheus/targets"""
         parse_no_query(request.query)
-        self._serving.check_view()
-        live = [lease for lease, state in self._serving.view.brokers() if state in _LIVE and lease.url]
-        return _json([_target(self._serving.view.cluster, lease) for lease in live])
+        self._view.check_complete()
+        live = [lease for lease, state in self._view.brokers() if state in _LIVE and lease.url]
+        return json_answer([_target(self._view.cluster, lease) for lease in live])
 
     async def topics(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/namespaces/{ns}/topics"""
         parse_no_query(request.query)
-        self._serving.check_view()
+        self._view.check_complete()
         namespace = request.match_info["namespace"]
-        topics = [topic for topic in self._serving.view.topics() if topic.metadata.namespace == namespace]
-        return _json({"topics": [_summary(topic) for topic in topics]})
+        topics = [topic for topic in self._view.topics() if topic.metadata.namespace == namespace]
+        return json_answer({"topics": [_summary(topic) for topic in topics]})
 
     async def topic(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/namespaces/{ns}/topics/{t}"""
         parse_no_query(request.query)
-        self._serving.check_view()
-        topic = self._serving.view.topic(parse_topic(request.match_info))
+        self._view.check_complete()
+        topic = self._view.topic(parse_topic(request.match_info))
         rules = TimeRules.of_topic(topic.spec)
-        return _json(
+        return json_answer(
             {
                 "namespace": topic.metadata.namespace,
                 "name": topic.metadata.name,
@@ -83,8 +84,8 @@ class MetadataRoutes:
         )
 
     def _partition(self, topic: Topic, number: PartitionId) -> dict[str, Any]:
-        state = self._serving.view.state(topic, number)
-        partition = self._serving.partitions.find(PartitionKey(topic.uid, number))
+        state = self._view.state(topic, number)
+        partition = self._partitions.find(PartitionKey(topic.uid, number))
         offsets = None
         if partition is not None and partition.leads and (end := known_end(partition)) is not None:
             offsets = {"logStartOffset": partition.log.log_start_offset, "highWatermark": end}
@@ -100,7 +101,7 @@ class MetadataRoutes:
     def _leader(self, state: PartitionState | None) -> dict[str, Any] | None:
         if state is None or state.leader is None:
             return None
-        return {"id": state.leader.broker, "url": self._serving.url_of(state.leader.broker)}
+        return {"id": state.leader.broker, "url": self._view.url_of(state.leader.broker)}
 
 
 def _target(cluster: str, lease: BrokerLease) -> dict[str, Any]:
@@ -123,7 +124,3 @@ def _summary(topic: Topic) -> dict[str, Any]:
         "partitions": topic.spec.partitions,
         "replicas": topic.spec.replicas,
     }
-
-
-def _json(document: Any) -> web.Response:
-    return web.Response(body=json.dumps(document).encode() + b"\n", content_type="application/json")

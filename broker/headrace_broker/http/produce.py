@@ -28,17 +28,21 @@ from headrace.core.murmur2 import partition_for_key
 from headrace.core.records.arrow_message import times_in
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.records.time_rules import Strange, TimeRules
+from headrace.core.resources.internal_topics import InternalTopics
 from headrace.core.resources.topic import Topic
 from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, Record
+from headrace_broker.admission import Admission
 from headrace_broker.clock import wall_ms
+from headrace_broker.cluster.locator import Elsewhere, Locator
+from headrace_broker.http.callers import Callers
+from headrace_broker.http.json_bodies import json_answer
 from headrace_broker.http.parameters import parse_delete, parse_place, parse_produce, parse_spread, parse_topic
-from headrace_broker.http.proxy import Elsewhere, produce_there
+from headrace_broker.http.proxy import Proxy, produce_there
 from headrace_broker.http.record_bodies import BodyFormat, content_format, encode_records, parse_batches, parse_records
 from headrace_broker.http.uploads import Chunks, take_body
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import Place, ProduceQuery
 from headrace_broker.partition.record_checks import check_batches
-from headrace_broker.serving import Serving
 from headrace_broker.storage.log_appender import AppendedBatches
 
 _REMEMBERED_MAX = 256
@@ -50,21 +54,27 @@ _RESULT = '{"baseOffset": %d, "lastOffset": %d}'
 class ProduceRoute:
     """POST /v1/namespaces/{ns}/topics/{t}/partitions/{p}/records"""
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+    def __init__(
+        self, callers: Callers, internal: InternalTopics, locator: Locator, admission: Admission, proxy: Proxy
+    ) -> None:
+        self._callers = callers
+        self._internal = internal
+        self._locator = locator
+        self._admission = admission
+        self._proxy = proxy
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         place, query = parse_place(request.match_info), _query_of(request)
-        if query.is_committed and not self._serving.is_broker(request):
+        if query.is_committed and not self._callers.is_broker(request):
             raise BrokersOnlyError("committed is for brokers, which bring staged records to their topic: leave it out")
         body_format = content_format(request.headers.get("Content-Type", ""))
-        self._serving.check_writable(place.topic, stages=body_format is BodyFormat.BATCHES)
-        target = self._serving.locate(place, query.fence)
-        with self._serving.body_share(request) as share:
+        self._internal.check_writable(place.topic, stages=body_format is BodyFormat.BATCHES)
+        target = self._locator.locate(place, query.fence)
+        with self._callers.body_share(request) as share:
             chunks = await take_body(request, share, self._body_bytes_max(body_format))
-            target = self._serving.locate(place, query.fence)
+            target = self._locator.locate(place, query.fence)
             if isinstance(target, Elsewhere):
-                return await self._serving.proxy.forward(request, target, chunks, query.timeout_ms)
+                return await self._proxy.forward(request, target, chunks, query.timeout_ms)
             return await self._produce(target, query, chunks, body_format)
 
     async def _produce(
@@ -82,7 +92,7 @@ class ProduceRoute:
         self, partition: Partition, query: ProduceQuery, chunks: Chunks, body_format: BodyFormat
     ) -> list[RawBatch]:
         """Those of the body, checked."""
-        limit = self._serving.topic(partition.place.topic, query.fence).spec.max_message_bytes
+        limit = self._locator.topic(partition.place.topic, query.fence).spec.max_message_bytes
         parse = partial(
             parse_batches,
             chunks,
@@ -94,14 +104,13 @@ class ProduceRoute:
         if _is_binary(body_format):
             batches = parse()
             if not query.is_committed:  # Staged ones were looked into when they were staged.
-                await check_batches(batches, self._serving.admission)
+                await check_batches(batches, self._admission)
             return batches
-        async with self._serving.admission.converting(sum(map(len, chunks))):
+        async with self._admission.converting(sum(map(len, chunks))):
             return await asyncio.to_thread(parse)
 
     def _body_bytes_max(self, body_format: BodyFormat) -> int:
-        admission = self._serving.admission
-        return admission.body_bytes_max if _is_binary(body_format) else admission.json_body_bytes_max
+        return self._admission.body_bytes_max if _is_binary(body_format) else self._admission.json_body_bytes_max
 
 
 def _is_binary(body_format: BodyFormat) -> bool:
@@ -143,11 +152,6 @@ def warnings_of(strange: Iterable[tuple[Strange, str]]) -> dict[str, Any]:
     return {"warnings": told} if told else {}
 
 
-def json_answer(document: dict[str, Any], status: int = 200) -> web.Response:
-    """One line: terminals show it whole."""
-    return web.Response(status=status, body=json.dumps(document).encode() + b"\n", content_type="application/json")
-
-
 @dataclass(frozen=True, slots=True)
 class _PartitionShare:
     """The records of one request that go to one partition, and where they stand in the request."""
@@ -160,8 +164,14 @@ class _PartitionShare:
 class SpreadRoute:
     """POST /v1/namespaces/{ns}/topics/{t}/records"""
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+    def __init__(
+        self, callers: Callers, internal: InternalTopics, locator: Locator, admission: Admission, proxy: Proxy
+    ) -> None:
+        self._callers = callers
+        self._internal = internal
+        self._locator = locator
+        self._admission = admission
+        self._proxy = proxy
         self._turn = count()
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
@@ -173,17 +183,16 @@ class SpreadRoute:
                 f" {request.path.removesuffix('/records')}/partitions/<partition>/records",
                 field="Content-Type",
             )
-        self._serving.check_writable(name)
-        self._serving.topic(name, query.fence)
-        with self._serving.body_share(request) as share:
-            admission = self._serving.admission
-            chunks = await take_body(request, share, admission.json_body_bytes_max)
-            async with admission.converting(share.taken):
+        self._internal.check_writable(name)
+        self._locator.topic(name, query.fence)
+        with self._callers.body_share(request) as share:
+            chunks = await take_body(request, share, self._admission.json_body_bytes_max)
+            async with self._admission.converting(share.taken):
                 records = await asyncio.to_thread(parse_records, chunks, body_format, wall_ms())
-                topic = self._serving.topic(name, query.fence)
+                topic = self._locator.topic(name, query.fence)
                 strange = _check_times(topic, records)
                 shares = self._shares(topic, records)
-                client = self._serving.client_address(request)
+                client = self._callers.address(request)
                 outcomes = await asyncio.gather(*(self._produce(topic, share, query, client) for share in shares))
         return _spread_answer(query, shares, outcomes, strange)
 
@@ -207,9 +216,9 @@ class SpreadRoute:
         limit = topic.spec.max_message_bytes
         try:
             body = await asyncio.to_thread(encode_records, share.records, limit)
-            target = self._serving.locate(share.place, query.fence)
+            target = self._locator.locate(share.place, query.fence)
             if isinstance(target, Elsewhere):
-                return await produce_there(self._serving.proxy, target, query, body, client)
+                return await produce_there(self._proxy, target, query, body, client)
             written, _ = await target.produce(split_batches(body, batch_bytes_max=limit), query)
         except HeadraceError as error:
             return error
@@ -254,14 +263,17 @@ def _spread_answer(
 class DeleteRoute:
     """DELETE /v1/namespaces/{ns}/topics/{t}/partitions/{p}/records"""
 
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+    def __init__(self, callers: Callers, internal: InternalTopics, locator: Locator, proxy: Proxy) -> None:
+        self._callers = callers
+        self._internal = internal
+        self._locator = locator
+        self._proxy = proxy
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         place, query = parse_place(request.match_info), parse_delete(request.query)
-        self._serving.check_deletable(place.topic, request)
-        target = self._serving.locate(place, query.fence)
+        self._internal.check_deletable(place.topic, by_broker=self._callers.is_broker(request))
+        target = self._locator.locate(place, query.fence)
         if isinstance(target, Elsewhere):
-            return await self._serving.proxy.forward(request, target, (), DELETE_TIMEOUT_MS)
+            return await self._proxy.forward(request, target, (), DELETE_TIMEOUT_MS)
         answer = {"partition": place.partition, "logStartOffset": await target.delete_records(query)}
-        return web.Response(body=json.dumps(answer).encode() + b"\n", content_type="application/json")
+        return json_answer(answer)

@@ -5,7 +5,7 @@ broker knows, so that two brokers with different views never bounce it. One pool
 life of the process.
 
 A request that is passed on says for which address, and brings the key of this broker's Lease: other brokers believe the
-address for the key's sake (`Serving.is_broker`), and count the request for that client and not for this broker.
+address for the key's sake (`callers.Callers`), and count the request for that client and not for this broker.
 
 `produce_there`, `fetch_there`, `edge_there` and `delete_there` ask the leader of a partition that this broker does not
 lead. They raise what the leader answers with, as the client of that leader would get it, and NotLeaderError if it
@@ -16,22 +16,22 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, ThrottledError, from_problem
+from headrace.core.errors import BrokerUnreachableError, HeadraceError, ThrottledError, from_problem
 from headrace.core.limits import DELETE_TIMEOUT_MS, PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.log.epochs import Fence
-from headrace.core.types import BrokerId, Offset
+from headrace.core.types import Offset
 from headrace.http2.async_transport import AsyncResponse, AsyncTransport
 from headrace.http2.bridge import break_off
 from headrace_broker.admission import BudgetShare
+from headrace_broker.cluster.locator import Elsewhere
+from headrace_broker.http.callers import PEER_KEY_HEADER, PROXIED_HEADER
 from headrace_broker.http.record_bodies import BodyFormat
-from headrace_broker.partition.queries import Edge, Place, ProduceQuery
+from headrace_broker.partition.queries import Edge, ProduceQuery
 
 PROXY_MARGIN_MS = 5_000
 """What a leader gets beyond the time that the request itself may take."""
@@ -39,10 +39,6 @@ PROXY_MARGIN_MS = 5_000
 
 _log = logging.getLogger(__name__)
 
-PROXIED_HEADER = "Headrace-Proxied"
-"""With the address of the client, where there is one."""
-PEER_KEY_HEADER = "Headrace-Peer-Key"
-"""With what stands in the sender's Lease, where nobody but brokers, operators and administrators reads it."""
 NO_CLIENT = "1"
 """In place of an address, where a broker asks for itself."""
 _FORWARDED = ("content-type", "accept", "accept-encoding")
@@ -59,21 +55,6 @@ class Target(Protocol):
 
     def error(self, why: str) -> HeadraceError:
         """What the client is told where the broker's answer cannot be had; `why` goes on from a sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """The leader of a partition that this broker does not lead."""
-
-    place: Place
-    leader: BrokerId
-    url: str
-    """Empty where it is not known."""
-
-    def error(self, why: str) -> NotLeaderError:
-        return NotLeaderError(
-            f"this broker does not lead {self.place}; broker {self.leader} does{why}", leader=self.leader, url=self.url
-        )
 
 
 class Proxy:
@@ -181,15 +162,6 @@ class Proxy:
         self._draining = True
         for answer in self._streams:
             answer.cancel()
-
-
-def passed_on_for(request: web.Request) -> str | None:
-    """The address of the client that another broker asks for; None where it says none."""
-    said = request.headers.get(PROXIED_HEADER, "")
-    try:
-        return str(ip_address(said))
-    except ValueError:
-        return None
 
 
 def _forwarded(request: web.Request, elsewhere: Target) -> dict[str, str]:

@@ -18,6 +18,7 @@ from headrace.core.limits import H2_REQUEST_WINDOW_BYTES
 from headrace.http2.bodies import InflatedTooLargeError, Inflater, arriving_chunks, is_gzip, too_large
 from headrace.http2.new_connections import Crowd
 from headrace_broker.admission import Budget, BudgetShare, Requests
+from headrace_broker.http.callers import Callers
 
 CONTROL_UPLOADS_MAX = 64
 """Those whose bodies are on their way in, which take no place until they are there; one more ends the oldest ..."""
@@ -49,8 +50,9 @@ class Questions:
     operator's, which come whole. One per process.
     """
 
-    def __init__(self, bodies: Budget) -> None:
-        """`bodies`: of these alone."""
+    def __init__(self, callers: Callers, bodies: Budget) -> None:
+        """`bodies`: the budget of these alone."""
+        self._callers = callers
         self._bodies = bodies
         self._arriving = Crowd(CONTROL_UPLOADS_MAX)
         self.timeout_ms = CONTROL_BODY_TIMEOUT_MS
@@ -60,13 +62,12 @@ class Questions:
         return len(self._arriving)
 
     @asynccontextmanager
-    async def asked(
-        self, request: web.Request, holder: str | None, places: Requests, limit_bytes: int
-    ) -> AsyncIterator[bytes]:
+    async def asked(self, request: web.Request, places: Requests, limit_bytes: int) -> AsyncIterator[bytes]:
         """The body, for as long as the question is answered in one of these places.
 
         Raises what `take_body` raises, ThrottledError, SlowClientError.
         """
+        holder = self._callers.holder(request)
         with self._bodies.share(holder) as share:
             body = b"".join(await self._arrived(request, share, limit_bytes))
             with places.one_more(holder):

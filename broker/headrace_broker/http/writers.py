@@ -1,36 +1,46 @@
 """Requests of writers that stage what they commit: passed on to the writer's coordinator, or decided here."""
 
-import asyncio
-import json
-
 from aiohttp import web
 
-from headrace.core.errors import HeadraceError, InvalidRequestError, NotCoordinatorError, ThrottledError
+from headrace.core.errors import HeadraceError, NotCoordinatorError, ThrottledError
 from headrace.core.limits import (
     COMMIT_WAIT_MS_MAX,
-    JSON_INLINE_BYTES_MAX,
     PRODUCE_TIMEOUT_MS_DEFAULT,
     WRITER_REQUESTS_MAX,
 )
-from headrace.core.staging.coordinator import CommitReceived, StateAsked, Status
+from headrace.core.resources.internal_topics import InternalTopics
 from headrace.core.staging.requests import parse_commit, staging_object, status_object
+from headrace.core.staging.writer_machine import CommitAsked, StateAsked, Status
 from headrace.core.staging.writers import WriterName
-from headrace.core.types import TopicName, TopicUid
-from headrace_broker.coordinators.coordinators import CoordinatorElsewhere
-from headrace_broker.coordinators.writer_coordinator import WriterCoordinating
+from headrace.core.types import BrokerId, TopicName
+from headrace_broker.cluster.view import ClusterView
+from headrace_broker.coordinators.coordinators import CoordinatorElsewhere, WriterCoordinators
+from headrace_broker.coordinators.writer_coordinator import WriterCoordinator
+from headrace_broker.http.json_bodies import JsonBodies, json_answer
 from headrace_broker.http.parameters import parse_no_query, parse_writer
-from headrace_broker.http.produce import json_answer
+from headrace_broker.http.proxy import Proxy
 from headrace_broker.http.uploads import Chunks, take_body
-from headrace_broker.serving import Serving
 
 COMMIT_BODY_BYTES_MAX = 8 << 20
 """Of a request to commit."""
 
 
 class WriterRoutes:
-    def __init__(self, serving: Serving) -> None:
-        self._serving = serving
-        self._writers = serving.writers
+    def __init__(
+        self,
+        me: BrokerId,
+        view: ClusterView,
+        writers: WriterCoordinators,
+        internal: InternalTopics,
+        json_bodies: JsonBodies,
+        proxy: Proxy,
+    ) -> None:
+        self._me = me
+        self._view = view
+        self._writers = writers
+        self._internal = internal
+        self._json = json_bodies
+        self._proxy = proxy
         self._passed_on = 0
         """Requests that other brokers have yet to answer."""
 
@@ -40,9 +50,8 @@ class WriterRoutes:
         target = self._writers.locate(writer)
         if isinstance(target, CoordinatorElsewhere):
             return await self._pass_on(request, target, ())
-        status = await self._ask(target, writer, StateAsked(target.requests.next_number(), writer))
-        me = self._serving.me
-        coordinator = {"broker": me, "url": self._serving.url_of(me)}
+        status = await self._ask(target, writer, StateAsked(target.shell.requests.next_number(), writer))
+        coordinator = {"broker": self._me, "url": self._view.url_of(self._me)}
         staging = staging_object(self._writers.staging(writer))
         return json_answer({**status_object(status), "coordinator": coordinator, "staging": staging})
 
@@ -50,32 +59,24 @@ class WriterRoutes:
         """POST /v1/namespaces/{ns}/writers/{w}/commits"""
         writer = self._named(request)
         self._writers.locate(writer)  # what needs no body is found out before one is read
-        with self._serving.body_share(request) as share:
+        with self._json.body_share(request) as share:
             chunks = await take_body(request, share, COMMIT_BODY_BYTES_MAX)
             target = self._writers.locate(writer)
             if isinstance(target, CoordinatorElsewhere):
                 return await self._pass_on(request, target, chunks)
-            number, uid = target.requests.next_number(), self._writers.staging(writer).uid
-            asked = await self._parsed(chunks, number, writer, uid)
+            number, uid = target.shell.requests.next_number(), self._writers.staging(writer).uid
+            asked = await self._json.parsed(chunks, lambda body: parse_commit(body, number, writer, uid))
             for topic in {share.topic for share in asked.decision.shares}:
-                self._serving.check_writable(TopicName(writer.namespace, topic))
+                self._internal.check_writable(TopicName(writer.namespace, topic))
             return json_answer(status_object(await self._ask(target, writer, asked)))
 
     def _named(self, request: web.Request) -> WriterName:
         parse_no_query(request.query)
         writer = parse_writer(request.match_info)
-        self._serving.check_view()
+        self._view.check_complete()
         return writer
 
-    async def _parsed(self, chunks: Chunks, number: int, writer: WriterName, uid: TopicUid) -> CommitReceived:
-        """Raises InvalidRequestError."""
-        size = sum(map(len, chunks))
-        if size <= JSON_INLINE_BYTES_MAX:
-            return _parse(chunks, number, writer, uid)
-        async with self._serving.admission.converting(size):
-            return await asyncio.to_thread(_parse, chunks, number, writer, uid)
-
-    async def _ask(self, target: WriterCoordinating, writer: WriterName, asked: CommitReceived | StateAsked) -> Status:
+    async def _ask(self, target: WriterCoordinator, writer: WriterName, asked: CommitAsked | StateAsked) -> Status:
         """Raises what it is refused with; where another broker decides by now, with its address."""
         try:
             return await target.ask(asked)
@@ -92,14 +93,6 @@ class WriterRoutes:
         self._passed_on += 1
         try:
             timeout_ms = COMMIT_WAIT_MS_MAX + PRODUCE_TIMEOUT_MS_DEFAULT
-            return await self._serving.proxy.forward(request, target, chunks, timeout_ms)
+            return await self._proxy.forward(request, target, chunks, timeout_ms)
         finally:
             self._passed_on -= 1
-
-
-def _parse(chunks: Chunks, number: int, writer: WriterName, uid: TopicUid) -> CommitReceived:
-    try:
-        body = json.loads(b"".join(chunks))
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"the body is not JSON: {error}", field="body") from error
-    return parse_commit(body, number, writer, uid)

@@ -10,12 +10,12 @@ nothing else is left: the machine may go down next, and a log that is trusted th
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from headrace.core.control.broker_reports import Epochs, HeldLog, PromisedLog, may_promise
+from headrace.core.control.broker_reports import HeldLog
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import HOLDING_RETRY_MS
 from headrace.core.log.epochs import NO_EPOCH
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Held:
+class HeldPartition:
     holding: Holding
     description: PartitionDescription | None = None
     spec: TopicSpec | None = None
@@ -57,12 +57,27 @@ class _Held:
     """Why the log was not intact when it was opened ..."""
     void_before: Incarnation = NO_LIFE
     """... and which seats in it are void for what that, or an earlier start, has found."""
-    glanced: HeldLog | None = None
-    """How far the log reaches: what is closed does not change, and after kill -9 its headers are long to read."""
+    surveyed: HeldLog | None = None
+    """How far the log reaches, as `cluster.reports` has read it: what is closed does not change, and after kill -9 its
+    headers are long to read."""
     is_unsynced: bool = False
     """A crash, or a close that failed, may have left the end of its log in memory only: until it is opened."""
     actions: int = 0
     """Begun on it in this life: each makes what was seen before old news."""
+
+    def facts(self, partition: Partition, seen: LeaderEpoch) -> LogFacts:
+        """What is known of the log while it is open; `seen` is the greatest epoch that is remembered of it."""
+        return LogFacts(max(partition.log.last_epoch, seen), self.damage, self.void_before)
+
+    def why_void(self, partition: Partition) -> str:
+        """Why this broker's seat in it is void, by the state that the partition has heard of last."""
+        facts, state = self.facts(partition, NO_EPOCH), partition.replica.state
+        return facts.damage if state is None else why_void(state, partition.replica.me, facts)
+
+    @property
+    def deletion_policy(self) -> DeletionPolicy:
+        """What nobody knows is kept."""
+        return DeletionPolicy.RETAIN if self.description is None else self.description.deletion_policy
 
 
 class Holdings:
@@ -70,10 +85,9 @@ class Holdings:
         self._data = data
         self._metrics = metrics
         self._on_change = on_change
-        self._held: dict[PartitionKey, _Held] = {}
+        self.entries: dict[PartitionKey, HeldPartition] = {}
         self._tasks: set[asyncio.Task[bool]] = set()
         self._opening = asyncio.Semaphore(LOGS_OPENING_MAX)
-        self._glancing = asyncio.Lock()
         self._news: asyncio.TimerHandle | None = None
         """Runs while actions have ended that `on_change` was not told of."""
         self.regressed: frozenset[PartitionKey] = frozenset()
@@ -86,11 +100,11 @@ class Holdings:
         # After a boot nothing is in memory, and what may be missing is marked on disk.
         was_killed = self._data.same_boot and not self._data.stopped_cleanly
         for stored in await asyncio.to_thread(self._data.store.partitions):
-            held = _Held(Holding.RESTING, stored.description, _spec_of(stored), is_unsynced=was_killed)
-            self._held[stored.key] = held
+            held = HeldPartition(Holding.RESTING, stored.description, _spec_of(stored), is_unsynced=was_killed)
+            self.entries[stored.key] = held
         # Those were closed before they were set aside, or else that life did not call its stop clean.
         for stored in await asyncio.to_thread(self._data.store.orphans):
-            self._held[stored.key] = _Held(Holding.ORPHANED, stored.description, _spec_of(stored))
+            self.entries[stored.key] = HeldPartition(Holding.ORPHANED, stored.description, _spec_of(stored))
         for policy in DeletionPolicy:
             self._metrics.orphaned_partitions.labels(policy.value).set_function(partial(self._count_orphans, policy))
 
@@ -100,31 +114,31 @@ class Holdings:
 
     def find(self, key: PartitionKey) -> Partition | None:
         """None where it is not open."""
-        held = self._held.get(key)
+        held = self.entries.get(key)
         return held.partition if held is not None else None
 
     def find_opened_for(self, partition_set: PartitionSet, number: PartitionId) -> Partition | None:
         """None where it is not open, or for another object of that name: what this one says is not for its ears."""
-        held = self._held.get(partition_set.key(number))
+        held = self.entries.get(partition_set.key(number))
         return held.partition if held is not None and held.opened_for == partition_set.uid else None
 
     def open_partitions(self) -> list[Partition]:
-        return [held.partition for held in self._held.values() if held.partition is not None]
+        return [held.partition for held in self.entries.values() if held.partition is not None]
 
     def held(self) -> dict[PartitionKey, Holding]:
-        return {key: held.holding for key, held in self._held.items()}
+        return {key: held.holding for key, held in self.entries.items()}
 
     def logs(self) -> dict[PartitionKey, LogFacts]:
         """Of every open partition."""
         seen, facts = self._data.epochs_seen.read(), {}
-        for key, held in self._held.items():
+        for key, held in self.entries.items():
             if held.partition is not None:
-                facts[key] = _facts(held, held.partition, seen.get(key, NO_EPOCH))
+                facts[key] = held.facts(held.partition, seen.get(key, NO_EPOCH))
         return facts
 
     def opened_for(self) -> dict[PartitionKey, SetUid]:
         """By which set, of every open partition."""
-        opened = ((key, held.opened_for) for key, held in self._held.items() if held.partition is not None)
+        opened = ((key, held.opened_for) for key, held in self.entries.items() if held.partition is not None)
         return {key: uid for key, uid in opened if uid is not None}
 
     def local(self, key: PartitionKey, seen: LeaderEpoch, *, asks: bool) -> LocalReplica | None:
@@ -132,85 +146,16 @@ class Holdings:
 
         `seen` is the greatest epoch that is remembered of it.
         """
-        held = self._held.get(key)
+        held = self.entries.get(key)
         if held is None:
             return None
         partition = held.partition
         if partition is None:
             return LocalReplica(held.holding)
         leader = partition.replica
-        facts = _facts(held, partition, seen)
+        facts = held.facts(partition, seen)
         least = leader.rules.min_insync_replicas
         return LocalReplica(held.holding, facts, least, leader if asks and leader.leads else None)
-
-    async def survey(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, HeldLog]:
-        """Every log on this disk, or of these topics; those that are not open as far as their headers tell.
-
-        One at a time. Who gave up before the end has not asked in vain: what was read until then is remembered.
-        """
-        async with self._glancing:
-            return await self._survey(uids)
-
-    async def _survey(self, uids: Collection[TopicUid] | None) -> dict[PartitionKey, HeldLog]:
-        logs: dict[PartitionKey, HeldLog] = {}
-        closed: dict[PartitionKey, Holding] = {}
-        # All of it is seen at one moment: a log that closes while others are read must not be missing.
-        for key, held in self._held.items():
-            if uids is not None and key.uid not in uids:
-                continue
-            if held.partition is not None:
-                logs[key] = _told(held, held.partition)
-            else:
-                closed[key] = held.holding
-        found = {key: await self._glance(key) for key in closed}
-        for key, known in found.items():
-            broken, aside = closed[key] is Holding.BROKEN, closed[key] is Holding.ORPHANED
-            logs[key] = replace(known, trouble="its last action on it failed") if broken else known
-            logs[key] = replace(logs[key], set_aside=aside and self._held_as(key) is Holding.ORPHANED)
-        seen = self._data.epochs_seen.read()
-        return {key: self._noted(key, log, seen) for key, log in logs.items()}
-
-    async def _glance(self, key: PartitionKey) -> HeldLog:
-        held = self._held.get(key)
-        if held is not None and held.glanced is not None:
-            return held.glanced
-        begun = held.actions if held is not None else 0
-        known = await asyncio.to_thread(self._data.store.last_known, key)
-        if held is not None and held.actions == begun and held.holding is not Holding.BUSY and not known.trouble:
-            held.glanced = known
-        return known
-
-    def _held_as(self, key: PartitionKey) -> Holding | None:
-        held = self._held.get(key)
-        return held.holding if held is not None else None
-
-    def _noted(self, key: PartitionKey, log: HeldLog, seen: Mapping[PartitionKey, LeaderEpoch]) -> HeldLog:
-        namespace, regressed = self.topic_of(key).namespace, key in self.regressed
-        return replace(log, seen_epoch=seen.get(key, NO_EPOCH), regressed=regressed, namespace=namespace)
-
-    def remembered(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, LeaderEpoch]:
-        """The greatest epochs that this broker has acted on, of partitions that it does not hold as well."""
-        seen = self._data.epochs_seen.read()
-        return {key: epoch for key, epoch in seen.items() if uids is None or key.uid in uids}
-
-    async def promise(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:
-        """What those logs hold that may be spoken of. Raises DiskFullError, StorageFailedError: nothing is promised."""
-        able = {key: epochs for key, epochs in asked.items() if self._promised(key, epochs) is not None}
-        seen = {key: epochs.leader_epoch for key, epochs in able.items()}
-        await asyncio.to_thread(self._data.epochs_seen.write, seen)
-        # Meanwhile somebody may have been elected: then the log does not stay as it is.
-        found = {key: self._promised(key, epochs) for key, epochs in able.items()}
-        return {key: log for key, log in found.items() if log is not None}
-
-    def _promised(self, key: PartitionKey, asked: Epochs) -> PromisedLog | None:
-        held = self._held.get(key)
-        if held is None or held.partition is None:
-            return None
-        replica, log = held.partition.replica, held.partition.log
-        if replica.is_cutting or not may_promise(replica.state, asked):
-            return None
-        void = _why_void(held, held.partition)
-        return PromisedLog(log.last_epoch, log.log_end_offset, log.durable_end, void)
 
     @property
     def giving_away(self) -> GivingAway:
@@ -218,12 +163,12 @@ class Holdings:
 
     def topic_of(self, key: PartitionKey) -> TopicName:
         """As its description says; named by its uid where that is lost."""
-        held = self._held.get(key)
+        held = self.entries.get(key)
         return held.description.topic if held is not None and held.description is not None else TopicName("", key.uid)
 
     def specs(self) -> dict[TopicUid, TopicSpec]:
         """As they stand beside the data: for topics that the API server does not show just now."""
-        return {key.uid: held.spec for key, held in self._held.items() if held.spec is not None}
+        return {key.uid: held.spec for key, held in self.entries.items() if held.spec is not None}
 
     def open(
         self,
@@ -234,7 +179,7 @@ class Holdings:
         opener: Opener,
     ) -> None:
         self._start(description.key, self._open(description, spec, state, opener))
-        self._held[description.key].opened_for = asked_by
+        self.entries[description.key].opened_for = asked_by
 
     def shut(self, key: PartitionKey) -> None:
         """Close its log; the data stays where it is."""
@@ -242,7 +187,7 @@ class Holdings:
 
     def configure(self, key: PartitionKey, spec: TopicSpec) -> None:
         """The Topic says so; nothing happens where it said so before, or while something else happens."""
-        held = self._held[key]
+        held = self.entries[key]
         if held.holding is Holding.OPEN and held.spec != spec:
             self._start(key, self._configure(held, spec))
 
@@ -299,14 +244,14 @@ class Holdings:
         failures = [failure for failure in closed if failure is not None]
         for failure in failures:
             _log.error("a log was not closed cleanly: %s", failure)
-        unsynced = sum(held.is_unsynced for held in self._held.values())
+        unsynced = sum(held.is_unsynced for held in self.entries.values())
         if unsynced:
             _log.warning("not a clean stop: %d logs were not opened as a crash, or the disk, has left them", unsynced)
         return not (failures or unsynced)
 
     def _start(self, key: PartitionKey, action: Coroutine[Any, Any, None], *, failed: Holding = Holding.BROKEN) -> None:
-        held = self._held.setdefault(key, _Held(Holding.BUSY))
-        held.holding, held.glanced, held.actions = Holding.BUSY, None, held.actions + 1
+        held = self.entries.setdefault(key, HeldPartition(Holding.BUSY))
+        held.holding, held.surveyed, held.actions = Holding.BUSY, None, held.actions + 1
         task = asyncio.create_task(self._run(key, action, failed), name=f"holding {key}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -321,7 +266,7 @@ class Holdings:
             _log.exception("%s (%s)", key, self.topic_of(key))
         else:
             return True
-        self._held[key].holding = failed
+        self.entries[key].holding = failed
         return False
 
     def _ended(self, task: asyncio.Task[bool]) -> None:
@@ -347,7 +292,7 @@ class Holdings:
     async def _open(
         self, description: PartitionDescription, spec: TopicSpec, state: PartitionState, opener: Opener
     ) -> None:
-        held = self._held[description.key]
+        held = self.entries[description.key]
         held.description, held.spec = description, spec
         async with self._opening:
             seen = self._data.epochs_seen.read().get(description.key, NO_EPOCH)
@@ -358,7 +303,7 @@ class Holdings:
         if may_act_on(state, opened.partition.replica.me.broker, seen):
             opened.partition.apply(state)
 
-    async def _configure(self, held: _Held, spec: TopicSpec) -> None:
+    async def _configure(self, held: HeldPartition, spec: TopicSpec) -> None:
         """Beside the data first: whoever finds the data alone must know what it was promised."""
         assert held.partition is not None, "only an open partition is configured"
         assert held.description is not None, "an open partition is described"
@@ -372,38 +317,38 @@ class Holdings:
 
     async def _shut(self, key: PartitionKey) -> None:
         await self._close(key, "its PartitionSet was made anew")
-        self._held[key].holding = Holding.RESTING
+        self.entries[key].holding = Holding.RESTING
 
     async def _delete(self, key: PartitionKey) -> None:
         await self._close(key, "its topic is deleted")
         await asyncio.to_thread(self._data.store.delete, key)
-        del self._held[key]
+        del self.entries[key]
 
     async def _orphan(self, key: PartitionKey) -> None:
         await self._close(key, "it is set aside")
         await asyncio.to_thread(self._data.store.orphan, key, wall_ms())
-        self._held[key].holding = Holding.ORPHANED
+        self.entries[key].holding = Holding.ORPHANED
 
     async def _purge(self, key: PartitionKey) -> None:
         purged = await asyncio.to_thread(self._data.store.purge, key, wall_ms(), ORPHAN_RETENTION_MS)
         self.overdue -= {key}
         if purged:
-            del self._held[key]
+            del self.entries[key]
         else:
-            self._held[key].holding = Holding.ORPHANED
+            self.entries[key].holding = Holding.ORPHANED
 
     async def _restore(self, key: PartitionKey) -> None:
         await asyncio.to_thread(self._data.store.restore, key)
-        self._held[key].holding = Holding.RESTING
+        self.entries[key].holding = Holding.RESTING
 
     async def _adopt(self, old: PartitionKey, new: PartitionKey, epoch: LeaderEpoch) -> None:
         # Should the old topic return with the API server's old data, it is refused: it would begin empty here.
         await asyncio.to_thread(self._data.epochs_seen.write, {old: epoch})
         await asyncio.to_thread(self._data.store.adopt, old, new)
-        self._held[new] = _Held(Holding.RESTING, is_unsynced=self._held.pop(old).is_unsynced)
+        self.entries[new] = HeldPartition(Holding.RESTING, is_unsynced=self.entries.pop(old).is_unsynced)
 
     async def _close(self, key: PartitionKey, reason: str) -> None:
-        held = self._held[key]
+        held = self.entries[key]
         partition, held.partition = held.partition, None
         if partition is None:
             return
@@ -415,29 +360,8 @@ class Holdings:
             _log.warning("%s: closed with an error: %s", partition.place, error)
 
     def _count_orphans(self, policy: DeletionPolicy) -> int:
-        orphans = (held for held in self._held.values() if held.holding is Holding.ORPHANED)
-        return sum(_deletion_policy_of(held) is policy for held in orphans)
-
-
-def _facts(held: _Held, partition: Partition, seen: LeaderEpoch) -> LogFacts:
-    return LogFacts(max(partition.log.last_epoch, seen), held.damage, held.void_before)
-
-
-def _deletion_policy_of(held: _Held) -> DeletionPolicy:
-    """What nobody knows is kept."""
-    return DeletionPolicy.RETAIN if held.description is None else held.description.deletion_policy
-
-
-def _told(held: _Held, partition: Partition) -> HeldLog:
-    log, replica = partition.log, partition.replica
-    told = HeldLog(log.last_epoch, log.log_end_offset, partition.leads, _why_void(held, partition))
-    return replace(told, applied_epoch=replica.leader_epoch)
-
-
-def _why_void(held: _Held, partition: Partition) -> str:
-    """By the state that the partition has heard of last."""
-    facts, state = _facts(held, partition, NO_EPOCH), partition.replica.state
-    return facts.damage if state is None else why_void(state, partition.replica.me, facts)
+        orphans = (held for held in self.entries.values() if held.holding is Holding.ORPHANED)
+        return sum(held.deletion_policy is policy for held in orphans)
 
 
 def _spec_of(stored: StoredPartition) -> TopicSpec | None:

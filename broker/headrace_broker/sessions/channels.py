@@ -12,7 +12,7 @@ thread, in larger pieces and ahead of the writer. The rules for what it may see 
 
 A `ProduceChannel` checks batches as they come, appends them in groups, answers in order. Produces that arrive together
 are appended together, in one write: what is collected is appended by `flush`, before the session waits for anything.
-`core.session.channels.Ledger` says what is answered when. A produce that takes long to check is checked by a task; the
+`Ledger` (core) says what is answered when. A produce that takes long to check is checked by a task; the
 session hands over no other frame before that is done (`Channels.checked`).
 """
 
@@ -39,12 +39,12 @@ from headrace.core.limits import FETCH_RECORDS_MAX, SESSION_GROUP_BYTES, SESSION
 from headrace.core.log.epochs import Fence
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.types import LeaderEpoch, Offset
-from headrace_broker.http.proxy import Elsewhere
+from headrace_broker.admission import Admission
+from headrace_broker.cluster.locator import Elsewhere, Locator
 from headrace_broker.partition.fetch import Fetched, fetch, fetch_cached, known_end, start_offset
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import Edge, FetchQuery, Place, ProduceQuery, ValueFormat
 from headrace_broker.partition.record_checks import check_bodies, check_bodies_in_thread, take_long
-from headrace_broker.serving import Serving
 from headrace_broker.sessions.outgoing import OutgoingFrames, ReadAhead
 from headrace_broker.storage.log_appender import AppendedBatches
 
@@ -59,18 +59,18 @@ _REMEDY = "; open a session there"
 class LedPartition:
     """`fence` is the topic and the epoch that the channel began in."""
 
-    serving: Serving
+    locator: Locator
     partition: Partition
     fence: Fence
 
     @classmethod
-    def take(cls, serving: Serving, place: Place, fence: Fence) -> "LedPartition":
-        """Raises what `Serving.locate` and `Replica.check_leader` raise, and NotLeaderError."""
-        target = serving.locate(place, fence)
+    def take(cls, locator: Locator, place: Place, fence: Fence) -> "LedPartition":
+        """Raises what `Locator.locate` and `Replica.check_leader` raise, and NotLeaderError."""
+        target = locator.locate(place, fence)
         if isinstance(target, Elsewhere):
             raise target.error(_REMEDY)
         epoch = target.replica.check_leader(str(place), fence)
-        return cls(serving, target, Fence(target.key.uid, epoch))
+        return cls(locator, target, Fence(target.key.uid, epoch))
 
     @property
     def is_over(self) -> bool:
@@ -79,14 +79,14 @@ class LedPartition:
 
     @property
     def max_message_bytes(self) -> int:
-        """Raises what `Serving.topic` raises."""
-        return self.serving.topic(self.partition.place.topic, self.fence).spec.max_message_bytes
+        """Raises what `Locator.topic` raises."""
+        return self.locator.topic(self.partition.place.topic, self.fence).spec.max_message_bytes
 
     def why_over(self) -> HeadraceError:
-        """What `is_over` means to the client: who leads now, where that is known."""
+        """Return the error that `is_over` means to the client: it names the leader, where that is known."""
         place = self.partition.place
         try:
-            target = self.serving.locate(place, Fence(self.fence.topic_uid))
+            target = self.locator.locate(place, Fence(self.fence.topic_uid))
             if isinstance(target, Elsewhere):
                 return target.error(_REMEDY)
             self.partition.replica.check_leader(str(place), self.fence)
@@ -103,7 +103,7 @@ class LedPartition:
         return error
 
     def standing(self, offset: Offset | None = None) -> Standing:
-        """Raises what `Serving.topic` raises."""
+        """Raises what `Locator.topic` raises."""
         topic_uid, epoch = self.fence.topic_uid, self.fence.leader_epoch
         assert topic_uid is not None, "taken with both"
         assert epoch is not None, "taken with both"
@@ -137,10 +137,10 @@ class FetchChannel:
         self._credit = terms.credit
         offset = terms.offset if isinstance(terms.offset, int) else Edge(terms.offset)
         self.offset = start_offset(hold.partition, self._query(offset, terms.max_bytes))
-        """Where the next frame goes on."""
+        """The offset where the next frame begins."""
         self._outgoing = outgoing
         self._cold = ReadAhead[Fetched](outgoing, self)
-        """Of what was not in the page cache."""
+        """The reads of what was not in the page cache."""
         self._reads_ahead = False
         """The last piece came from a thread."""
 
@@ -153,7 +153,7 @@ class FetchChannel:
         self.wake()
 
     def wake(self) -> None:
-        """There may be something to send, or to say."""
+        """Look whether there is something to send."""
         if not self._cold.is_under_way and (self._credit > 0 or self.hold.is_over):
             self._outgoing.let_speak(self)
 
@@ -189,13 +189,13 @@ class FetchChannel:
         self._over(Closed(self.number))
 
     def leave(self) -> None:
-        """It is over, or its session is."""
+        """The channel is over, or its session is."""
         self.hold.partition.unfollow(self.wake)
         self._outgoing.silence(self)
         self._cold.cancel()
 
     def _fetched(self, max_bytes: int) -> Fetched | None:
-        """None where it has to be waited for."""
+        """Return None where the read has to be waited for."""
         if self._cold.is_under_way:
             fetched = self._cold.take()
             self._reads_ahead = fetched is not None
@@ -209,7 +209,7 @@ class FetchChannel:
         return fetched
 
     def _go_on(self) -> None:
-        """There is more, and credit for it."""
+        """Go on reading: there is more, and credit for it."""
         if self._reads_ahead:
             self._begin_reading()
         else:
@@ -244,6 +244,7 @@ class ProduceChannel:
         number: int,
         hold: LedPartition,
         query: ProduceQuery,
+        admission: Admission,
         outgoing: OutgoingFrames,
         over: Callable[[Failed | Closed], None],
     ) -> None:
@@ -251,15 +252,16 @@ class ProduceChannel:
         self.number = number
         self.hold = hold
         self._query = query
+        self._admission = admission
         self._outgoing = outgoing
         self._over = over
         self._ledger = Ledger(number)
         self._collected: list[_CheckedBatch] = []
         self._collected_bytes = 0
         self._batch_bytes_max = 0
-        """As the topic said when the first of them came."""
+        """The topic's limit when the first of them came."""
         self.checking: asyncio.Task[None] | None = None
-        """Of a produce that takes long to check."""
+        """The check of a produce that takes long."""
 
     def begin(self) -> None:
         self.hold.partition.follow(self._moved)
@@ -292,9 +294,9 @@ class ProduceChannel:
         self._collect(checked)
 
     async def _check(self, produce: _CheckedBatch) -> None:
-        """In a thread; what comes of it is appended, or told, at once."""
+        """Check a produce in a thread; what comes of it is appended, or sent, at once."""
         try:
-            await check_bodies_in_thread(produce.batches, self.hold.serving.admission)
+            await check_bodies_in_thread(produce.batches, self._admission)
         except HeadraceError as error:
             self.fail(error, produce.sequence)
         else:
@@ -322,7 +324,7 @@ class ProduceChannel:
         self._tell()
 
     def _append(self, produces: list[_CheckedBatch]) -> bool:
-        """Whether they are written, all of them. One that cannot be written alone fails the channel."""
+        """Return whether all of them are written. One that cannot be written alone fails the channel."""
         if not self._ledger.takes_more:
             return True
         group = ProduceGroup(())
@@ -338,7 +340,7 @@ class ProduceChannel:
         return True
 
     def fail(self, error: HeadraceError, *sequence: int) -> None:
-        """What was collected is appended, and answered first."""
+        """Fail the channel. What was collected is appended, and answered first."""
         self.flush()
         self._ledger.refuse(error, *sequence)
         self._tell()
@@ -350,7 +352,7 @@ class ProduceChannel:
         self._tell()
 
     def leave(self) -> None:
-        """It is over, or its session is."""
+        """The channel is over, or its session is."""
         self.hold.partition.unfollow(self._moved)
         if self.checking is not None and self.checking is not asyncio.current_task():
             self.checking.cancel()

@@ -21,10 +21,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from headrace.core.errors import BrokenSessionError, HeadraceError, SlowClientError
-from headrace.core.frames.frame import Frame, Kind
+from headrace.core.frames.channels import OpenChannels
+from headrace.core.frames.frame import STREAM, Frame
 from headrace.core.frames.session_messages import (
-    SESSION,
-    ChannelNumbering,
+    FROM_CLIENTS,
+    SESSION_CHANNELS_MAX,
     Close,
     Closed,
     Credit,
@@ -34,16 +35,19 @@ from headrace.core.frames.session_messages import (
     OpenFetch,
     OpenProduce,
     Produce,
-    client_message,
-    client_reader,
+    SessionKind,
 )
 from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX
+from headrace.core.resources.internal_topics import InternalTopics
 from headrace.http2.bodies import RequestBody
 from headrace.http2.slow_clients import Pace
+from headrace_broker.admission import Admission
 from headrace_broker.clock import monotonic_ms
+from headrace_broker.cluster.locator import Locator
+from headrace_broker.metrics import Metrics
 from headrace_broker.partition.queries import Place, ProduceQuery
-from headrace_broker.serving import Serving
 from headrace_broker.sessions.channels import FetchChannel, LedPartition, ProduceChannel
+from headrace_broker.sessions.open_sessions import OpenSessions
 from headrace_broker.sessions.outgoing import ROOM_S, OutgoingFrames, StreamWriter
 
 SESSION_ROOM_STALLS_MAX = 8
@@ -53,18 +57,48 @@ SESSION_ROOM_STALLS_MAX = 8
 Channel = ProduceChannel | FetchChannel
 
 
+class ChannelOpener:
+    """Opens channels of partitions that this broker leads, and that clients may use. One per process."""
+
+    def __init__(self, locator: Locator, internal: InternalTopics, admission: Admission) -> None:
+        self._locator = locator
+        self._internal = internal
+        self._admission = admission
+
+    def open(
+        self, opening: object, outgoing: OutgoingFrames, over: Callable[[Failed | Closed], None]
+    ) -> tuple[Channel, Opened]:
+        """The channel, and what its client is told. Raises what `LedPartition.take` raises, InternalTopicError."""
+        match opening:
+            case OpenProduce(number, terms):
+                self._internal.check_writable(terms.topic, stages=True)
+                hold = LedPartition.take(self._locator, Place(terms.topic, terms.partition), terms.fence)
+                query = ProduceQuery(terms.acks, terms.timeout_ms, hold.fence)
+                opened = Opened(number, hold.standing())
+                return ProduceChannel(number, hold, query, self._admission, outgoing, over), opened
+            case OpenFetch(number, terms):
+                self._internal.check_readable(terms.topic)
+                hold = LedPartition.take(self._locator, Place(terms.topic, terms.partition), terms.fence)
+                channel = FetchChannel(number, hold, terms, outgoing, over)
+                return channel, Opened(number, hold.standing(channel.offset))
+            case _:
+                raise AssertionError("one of the two")
+
+
 class Channels:
-    def __init__(self, serving: Serving, outgoing: OutgoingFrames, on_empty: Callable[[], None]) -> None:
-        self._serving = serving
+    def __init__(
+        self, opener: ChannelOpener, metrics: Metrics, outgoing: OutgoingFrames, on_empty: Callable[[], None]
+    ) -> None:
+        self._opener = opener
+        self._metrics = metrics
         self._outgoing = outgoing
         self._on_empty = on_empty
-        self._numbering = ChannelNumbering()
-        self._open: dict[int, Channel] = {}
+        self._open = OpenChannels[Channel]()
         self._collecting: dict[ProduceChannel, None] = {}
-        """Those that may have something to append."""
+        """The channels that may have something to append."""
         self._checking: asyncio.Task[None] | None = None
         self._refusal: HeadraceError | None = None
-        """Why no more are opened."""
+        """The reason why no more channels are opened."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -86,14 +120,14 @@ class Channels:
             self._checking = None
 
     def serve(self, frame: Frame) -> None:
-        """Raises BrokenSessionError. What is produced is appended with the next `flush`."""
-        if frame.kind in (Kind.OPEN_PRODUCE, Kind.OPEN_FETCH):
+        """Serve one frame; what it produces is appended with the next `flush`. Raises BrokenSessionError."""
+        if frame.kind in (SessionKind.OPEN_PRODUCE, SessionKind.OPEN_FETCH):
             self._begin(frame)
             return
-        message, channel = client_message(frame), self._open.get(frame.channel)
+        message, channel = FROM_CLIENTS.message(frame), self._open.find(frame.channel)
         match message:
             case _ if channel is None:
-                self._numbering.check_was_opened(frame.channel)
+                pass  # It is over: what was still sent on it is skipped.
             case Produce() if isinstance(channel, ProduceChannel):
                 channel.collect(message)
                 self._collecting[channel] = None
@@ -104,7 +138,7 @@ class Channels:
                 channel.close()
             case _:
                 raise BrokenSessionError(
-                    f"channel {frame.channel} is no channel for {Kind(frame.kind).name}: open another one for it"
+                    f"channel {frame.channel} is no channel for {SessionKind(frame.kind).name}: open another one for it"
                 )
 
     def flush(self) -> None:
@@ -118,7 +152,7 @@ class Channels:
             channel.close()
 
     def fail(self, why: HeadraceError) -> None:
-        """Each as soon as what was produced is answered; no more are opened."""
+        """Fail each channel as soon as what was produced is answered; no more are opened."""
         self._refusal = why
         for channel in tuple(self._open.values()):
             channel.fail(why)
@@ -132,10 +166,12 @@ class Channels:
 
     def _begin(self, frame: Frame) -> None:
         try:
-            self._numbering.take(frame.channel, len(self._open))
+            self._open.take_number(frame.channel, SESSION_CHANNELS_MAX)
             if self._refusal is not None:
                 raise self._refusal
-            opened = self._opened(client_message(frame))
+            channel, opened = self._opener.open(FROM_CLIENTS.message(frame), self._outgoing, self._over)
+            self._open[frame.channel] = channel
+            channel.begin()
         except BrokenSessionError:
             raise
         except HeadraceError as error:
@@ -143,51 +179,42 @@ class Channels:
         else:
             self._outgoing.say(opened.pack())
 
-    def _opened(self, opening: object) -> Opened:
-        match opening:
-            case OpenProduce(number, terms):
-                self._serving.check_writable(terms.topic, stages=True)
-                hold = LedPartition.take(self._serving, Place(terms.topic, terms.partition), terms.fence)
-                opened = Opened(number, hold.standing())
-                query = ProduceQuery(terms.acks, terms.timeout_ms, hold.fence)
-                self._open[number] = ProduceChannel(number, hold, query, self._outgoing, self._over)
-            case OpenFetch(number, terms):
-                self._serving.check_readable(terms.topic)
-                hold = LedPartition.take(self._serving, Place(terms.topic, terms.partition), terms.fence)
-                channel = FetchChannel(number, hold, terms, self._outgoing, self._over)
-                opened = Opened(number, hold.standing(channel.offset))
-                self._open[number] = channel
-            case _:
-                raise AssertionError("one of the two")
-        self._open[number].begin()
-        return opened
-
     def _over(self, last_word: Failed | Closed) -> None:
         self._open.pop(last_word.channel).leave()
         self._say_last(last_word)
 
     def _say_last(self, last_word: Failed | Closed) -> None:
         if isinstance(last_word, Failed):
-            self._serving.metrics.errors.labels(last_word.error.code).inc()
+            self._metrics.errors.labels(last_word.error.code).inc()
         self._outgoing.say(last_word.pack())
         if not self._open:
             self._on_empty()
 
 
 class Session:
-    def __init__(self, serving: Serving, body: RequestBody, holder: str | None) -> None:
+    def __init__(
+        self,
+        opener: ChannelOpener,
+        sessions: OpenSessions,
+        admission: Admission,
+        metrics: Metrics,
+        body: RequestBody,
+        holder: str | None,
+    ) -> None:
         """`holder`: the client, as far as shares are concerned."""
-        self._serving = serving
+        self._sessions = sessions
+        self._bodies = admission.bodies
+        self._metrics = metrics
         self._body = body
-        self._reader = client_reader()
-        self._outgoing = OutgoingFrames(serving.answers, holder)
-        self._channels = Channels(serving, self._outgoing, self._maybe_end)
-        self._room = serving.bodies.share(holder)
-        """Taken of the budget of bodies, for the frame that is under way."""
+        self._reader = FROM_CLIENTS.reader()
+        self._outgoing = OutgoingFrames(admission.answers, holder)
+        self._channels = Channels(opener, metrics, self._outgoing, self._maybe_end)
+        self._room = self._bodies.share(holder)
+        """The share of the budget of bodies that the frame under way has taken."""
         self._is_ending = False
         self._received_bytes = 0
         self._pace: Pace | None = None
-        """Of the frame that is under way."""
+        """The pace of the frame that is under way."""
 
     @property
     def channel_count(self) -> int:
@@ -198,7 +225,7 @@ class Session:
         return self._channels.is_pending
 
     async def run(self, writer: StreamWriter) -> None:
-        """Until it is over."""
+        """Run the session until it is over."""
         self._beat()
         reading = asyncio.create_task(self._read(), name="session")
         reading.add_done_callback(self._outgoing.fail_with)
@@ -211,7 +238,7 @@ class Session:
             self._channels.leave()
 
     def drain(self, why: HeadraceError) -> None:
-        """It ends as soon as what was produced is answered."""
+        """End the session as soon as what was produced is answered."""
         self._is_ending = True
         self._channels.fail(why)
         self._maybe_end()
@@ -224,7 +251,7 @@ class Session:
             self._outgoing.end()
 
     def _beat(self) -> None:
-        loop, interval_s = asyncio.get_running_loop(), self._serving.sessions.heartbeat_ms / 1000
+        loop, interval_s = asyncio.get_running_loop(), self._sessions.heartbeat_ms / 1000
         due_s = self._outgoing.written_s + interval_s
         if due_s <= loop.time():
             self._outgoing.say(Heartbeat().pack())
@@ -269,11 +296,11 @@ class Session:
             self._room.resize(0)
 
     def _break(self, error: HeadraceError) -> None:
-        """The session's last word."""
+        """End the session with an error, its last message."""
         self._body.at_once = None
         self._channels.leave()
-        self._serving.metrics.errors.labels(error.code).inc()
-        self._outgoing.say(Failed(SESSION, error).pack())
+        self._metrics.errors.labels(error.code).inc()
+        self._outgoing.say(Failed(STREAM, error).pack())
         self._outgoing.end()
 
     async def _arrived(self) -> list[bytes]:
@@ -284,7 +311,7 @@ class Session:
         return arrived
 
     async def _rest_of_frame(self) -> list[bytes]:
-        now_ms, patience = monotonic_ms(), self._serving.sessions.patience
+        now_ms, patience = monotonic_ms(), self._sessions.patience
         # Room that is kept for what does not come keeps others waiting.
         least_bytes = max(patience.least_bytes, self._room.taken // SESSION_ROOM_STALLS_MAX)
         patience = replace(patience, least_bytes=least_bytes)
@@ -300,7 +327,7 @@ class Session:
         )
 
     async def _handle(self, chunks: Iterable[bytes]) -> None:
-        """What is whole now, in portions. Raises BrokenSessionError."""
+        """Serve the frames that are whole now, in portions. Raises BrokenSessionError."""
         count, size = 0, 0
         self._outgoing.gather()
         for chunk in chunks:
@@ -321,18 +348,18 @@ class Session:
         self._outgoing.speak()
 
     async def _until_checked(self) -> None:
-        """What was served before a frame that has to wait is appended, and answered, meanwhile."""
+        """Wait for a check; what was served before is appended, and answered, meanwhile."""
         self._channels.flush()
         self._outgoing.speak()
         await self._channels.checked()
         self._outgoing.gather()
 
     async def _make_room(self) -> None:
-        """For the rest of a frame that is not whole, and for answers that the client has yet to take."""
+        """Make room for the rest of a frame that is not whole, and for answers that the client has yet to take."""
         missing = self._reader.missing_bytes
         if missing > self._room.taken:
             self._room.resize(0)  # Nobody waits for room while holding some.
-            budget = self._serving.bodies
+            budget = self._bodies
             missing = min(missing, budget.holder_bytes_max)
             while missing > budget.room_bytes(self._room.holder):
                 await budget.room(ROOM_S)

@@ -209,9 +209,10 @@ class PartitionLog:
     async def read(self, offset: Offset, *, max_bytes: int, up_to: Offset) -> list[memoryview]:
         """Read whole batches from the one that holds `offset` on, which may begin below it, to `up_to` at most.
 
-        They have at most `max_bytes` together, but are one batch at least; none at `up_to` and at the end of the log.
-        Raises OffsetOutOfRangeError outside of [log_start_offset, log_end_offset], CorruptLogError, StorageFailedError,
-        and ThrottledError where no more files can be opened.
+        At most `max_bytes` together, but one batch at least; empty at `up_to`, where `up_to` lies within that batch
+        (compaction joins batches), and at the end of the log. Raises OffsetOutOfRangeError outside of
+        [log_start_offset, log_end_offset], CorruptLogError, StorageFailedError, and ThrottledError where no more files
+        can be opened.
         """
         start, end = self.log_start_offset, self.log_end_offset
         if not start <= offset <= end:

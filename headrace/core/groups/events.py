@@ -2,14 +2,14 @@
 
 Events are past participles or requests that were received; `request` is the shell's own number of it, and each gets one
 Answer or Refuse. Effects are carried out in the order given: records are committed first, and only then are answers
-sent (`coordinator` holds back what must wait). Each effect has a reason, for the log.
+sent (`core.coordinator` holds back what must wait). Each effect has a reason, for the log.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from headrace.core.coordinator_events import Refuse, Ticked
+from headrace.core.coordinator import Answer, Persist, Refuse, Ticked
 from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import Entry, OffsetValue
 from headrace.core.groups.identity import (
@@ -173,21 +173,6 @@ Reply: TypeAlias = Membership | Offsets | Done
 
 
 @dataclass(frozen=True, slots=True)
-class Persist:
-    """The effect: append these as one batch, and commit it; what follows must wait for that."""
-
-    entries: tuple[Entry, ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class GroupAnswer:
-    request: int
-    reply: Reply
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class GroupChanged:
     """The effect where members, epochs or assignments have changed: the ConsumerGroup's status should show it."""
 
@@ -203,4 +188,5 @@ class Ignored:
     reason: str
 
 
-Effect: TypeAlias = Persist | GroupAnswer | Refuse | GroupChanged | Ignored
+Notice: TypeAlias = GroupChanged | Ignored
+Effect: TypeAlias = Persist[Entry] | Answer[Reply] | Refuse | Notice

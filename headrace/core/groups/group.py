@@ -6,8 +6,8 @@
 
 All that must outlive this coordinator is in the image, and changed by records alone; sessions, timers and heartbeats
 that wait are in memory. A step makes one decision: its records are one batch, and its answers are true only once that
-batch is committed, so `Persist` comes first and `coordinator` keeps the rest back. If the batch cannot be committed,
-the whole object is thrown away and read again from the log.
+batch is committed, so `Persist` comes first and `core.coordinator` keeps the rest back. If the batch cannot be
+committed, the whole object is thrown away and read again from the log.
 
 A commit of a member counts for partitions that it has had without interruption since the epoch in which it made the
 commit (KIP-1251); one that comes later is refused, whole. Without a member, only a group that has none takes commits.
@@ -15,7 +15,7 @@ Offsets belong to a topic's uid. While a group has members its offsets never age
 `offsetsRetention` after that or after it was committed, whichever is later. A topic that is merely out of sight keeps
 its offsets; those of a topic that was deleted go at once.
 
-Invariants (`invariants`): no partition has two owners; epochs and revisions only rise. Called by `coordinator`.
+Invariants (`invariants`): no partition has two owners; epochs and revisions only rise. Called by `group_machine`.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import assert_never
 
-from headrace.core.coordinator_events import Refuse, Ticked
+from headrace.core.coordinator import Answer, Persist, Refuse, Ticked
 from headrace.core.errors import (
     BatchTooLargeError,
     FencedMemberError,
@@ -40,7 +40,6 @@ from headrace.core.groups.events import (
     Done,
     Effect,
     Event,
-    GroupAnswer,
     GroupChanged,
     HeartbeatReceived,
     Ignored,
@@ -49,7 +48,6 @@ from headrace.core.groups.events import (
     Membership,
     Offsets,
     OffsetsAsked,
-    Persist,
     Request,
     ResetResolved,
     SettingsSeen,
@@ -257,7 +255,7 @@ class Group:
                 known = self.image.offsets
                 asked = known.keys() if partitions is None else partitions & known.keys()
                 found = {partition: known[partition] for partition in asked}
-                self._effects.append(GroupAnswer(request, Offsets(found), "offsets"))
+                self._effects.append(Answer(request, Offsets(found), "offsets"))
             case ResetResolved():
                 self._reset(event)
             case DeletionReceived(request):
@@ -357,11 +355,11 @@ class Group:
         assigned = None if is_known else frozenset(current.assigned)
         session_ms = self._settings.session_ms
         reply = Membership(current.epoch, current.revision, assigned, self._heartbeat_ms(), session_ms)
-        self._effects.append(GroupAnswer(waiting.request, reply, "as before" if is_known else "there is news"))
+        self._effects.append(Answer(waiting.request, reply, "as before" if is_known else "there is news"))
 
     def _heartbeat_ms(self) -> int:
         steady_ms = heartbeat_ms(self._settings.session_ms)
         return steady_ms if self.state is GroupState.STABLE else min(steady_ms, GROUP_HEARTBEAT_MS_RECONCILING)
 
     def _done(self, request: int) -> None:
-        self._effects.append(GroupAnswer(request, Done(), "done"))
+        self._effects.append(Answer(request, Done(), "done"))

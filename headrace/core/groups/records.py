@@ -6,7 +6,7 @@ not know is refused: a broker that skipped it would coordinate a group of which 
 
 `records_bytes_max` computes how many bytes records take at most, without making them: text as it is, numbers at their
 longest. So a decision that is too large is refused before it is made, and a large one leaves the event loop. Pure;
-called by `coordinator`, by `group` for offsets, and by the broker that reads and writes the log.
+called by `group_machine`, by `group` for offsets, and by the broker that reads and writes the log.
 """
 
 import json
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from json.encoder import encode_basestring
 from typing import Any, assert_never
 
-from headrace.core.coordinator_events import UnreadableRecordError
+from headrace.core.coordinator import UnreadableRecordError
 from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import (
     CurrentKey,

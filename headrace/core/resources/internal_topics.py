@@ -2,8 +2,10 @@
 operator and brokers write in the namespace of the brokers' Leases."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
+from headrace.core.errors import InternalTopicError
 from headrace.core.groups.identity import OFFSETS_TOPIC
 from headrace.core.limits import (
     COMMITS_PARTITIONS,
@@ -16,6 +18,7 @@ from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.metadata import API_VERSION
 from headrace.core.resources.topic import INTERNAL_LABEL, CleanupPolicy, DeletionPolicy
 from headrace.core.staging.writers import COMMITS_TOPIC, STAGING_TOPIC
+from headrace.core.types import TopicName
 
 STAGING_PARTITIONS = COMMITS_PARTITIONS * STAGING_PARTITIONS_EACH
 
@@ -24,6 +27,38 @@ INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, COMMITS_TOPIC, STAGING_TOPIC)
 """The names of all of them: no pattern finds them. Brokers alone read them and delete their records ..."""
 STAGED_INTO: Final = frozenset((STAGING_TOPIC,))
 """... and write them, but for these: writers stage batches there as they write to any topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopics:
+    """The internal topics of one cluster: who may read and write them. Each check raises InternalTopicError."""
+
+    namespace: str
+    """The namespace of the brokers' Leases."""
+
+    def check_writable(self, name: TopicName, *, stages: bool = False) -> None:
+        """Check that clients may write records to the topic. `stages`: they write whole batches to one partition."""
+        if name in self and not (stages and name.name in STAGED_INTO):
+            raise self._refusal(name, "written")
+
+    def check_readable(self, name: TopicName, *, by_broker: bool = False) -> None:
+        if name in self and not by_broker:
+            raise self._refusal(name, "read")
+
+    def check_deletable(self, name: TopicName, *, by_broker: bool = False) -> None:
+        """Check that records of the topic may be deleted."""
+        if name in self and not by_broker:
+            raise self._refusal(name, "deleted from")
+
+    def __contains__(self, name: TopicName) -> bool:
+        return name.namespace == self.namespace and name.name in INTERNAL_TOPICS
+
+    def _refusal(self, name: TopicName, what: str) -> InternalTopicError:
+        kind, path = ("consumer groups", "groups") if name.name == OFFSETS_TOPIC else ("writers", "writers")
+        return InternalTopicError(
+            f"{name} is where coordinators keep what is theirs, and is {what} by brokers alone: ask about {kind}"
+            f" (/v1/namespaces/{{namespace}}/{path}/...)"
+        )
 
 
 def internal_manifest(

@@ -3,7 +3,6 @@
 import gzip
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,18 +11,10 @@ from aiohttp import ClientSession
 from headrace.core.limits import REQUEST_BODY_BYTES_MAX, REQUEST_BYTES_IN_FLIGHT_MAX
 from headrace.http2.async_transport import AsyncTransport
 from tests.support.batches import batch_of
-from tests.support.broker_app import BrokerApp, running_app
+from tests.support.broker_app import BrokerApp
 from tests.support.cluster import Cluster, http
 from tests.support.waiting import eventually
-
-BATCH = "application/vnd.headrace.batch"
-NDJSON = "application/x-ndjson"
-
-
-@pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
-    async with running_app(tmp_path / "data") as app:
-        yield app
+from tests.support.world import BATCH, NDJSON
 
 
 @pytest.fixture(params=["HTTP/1.1", "HTTP/2"])
@@ -59,7 +50,7 @@ async def test_should_take_records_gzipped(
     status, _, answer = await ask("POST", app.url, {"Content-Type": content_type, "Content-Encoding": coding}, coded)
     assert status == 200, answer
     assert json.loads(answer)["lastOffset"] == 499
-    await eventually(lambda: app.serving.bodies.left_bytes == REQUEST_BYTES_IN_FLIGHT_MAX, "all given back")
+    await eventually(lambda: app.admission.bodies.left_bytes == REQUEST_BYTES_IN_FLIGHT_MAX, "all given back")
 
 
 @pytest.mark.parametrize(
@@ -86,15 +77,15 @@ async def test_should_refuse_what_it_cannot_decode(
     assert said in json.loads(answer)["detail"]
     assert headers.get("accept-encoding") == ("gzip, identity" if status == 415 else None)
     assert app.partition.log.log_end_offset == 0
-    await eventually(lambda: app.serving.bodies.left_bytes == REQUEST_BYTES_IN_FLIGHT_MAX, "all given back")
+    await eventually(lambda: app.admission.bodies.left_bytes == REQUEST_BYTES_IN_FLIGHT_MAX, "all given back")
 
 
 async def test_should_count_what_a_body_decodes_to(app: BrokerApp, ask: Any) -> None:
-    app.serving.bodies.left_bytes = 3 << 20
+    app.admission.bodies.left_bytes = 3 << 20
     bomb = gzip.compress(bytes(32 << 20))
     status, headers, _ = await ask("POST", app.url, {"Content-Type": NDJSON, "Content-Encoding": "gzip"}, bomb)
     assert (status, headers["retry-after"]) == (429, "1")
-    await eventually(lambda: app.serving.bodies.left_bytes == 3 << 20, "all given back")
+    await eventually(lambda: app.admission.bodies.left_bytes == 3 << 20, "all given back")
 
 
 @pytest.mark.parametrize("path", ["", "/v1/cluster", "/metrics", "/openapi.json", "/nope"])

@@ -6,7 +6,6 @@ import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,20 +23,14 @@ from headrace.http2.server_connection import H2_STREAM_SEND_BUFFER_BYTES
 from headrace_broker.partition.fetch import WATCH_READ_BYTES
 from headrace_broker.partition.queries import DeleteQuery
 from headrace_broker.partition.queries import Edge as Ends
-from tests.support.broker_app import BrokerApp, running_app
+from tests.support.broker_app import BrokerApp
 from tests.support.partition_sets import partition_state, seat
 from tests.support.patience import patient
 from tests.support.waiting import eventually
+from tests.support.world import BATCH
 
-BATCH = "application/vnd.headrace.batch"
 BROKEN_OFF = (BrokerUnreachableError, ClientPayloadError)
 MIB = 1 << 20
-
-
-@pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
-    async with running_app(tmp_path / "data") as app:
-        yield app
 
 
 @pytest.fixture(params=["HTTP/1.1", "HTTP/2"])
@@ -88,7 +81,7 @@ async def watching(protocol: str, url: str, query: str = "", **headers: str) -> 
 
 
 async def wait_closed(app: BrokerApp) -> None:
-    await eventually(lambda: not app.serving.watches.open, "the stream is closed")
+    await eventually(lambda: not app.components.watches.open, "the stream is closed")
 
 
 async def test_should_follow_what_is_written_as_lines(app: BrokerApp, protocol: str) -> None:
@@ -116,7 +109,7 @@ async def test_should_follow_what_is_written_as_batches(app: BrokerApp, protocol
 
 
 async def test_should_say_that_it_is_alive_when_there_is_nothing_to_say(app: BrokerApp, protocol: str) -> None:
-    app.serving.watches.heartbeat_ms = 20
+    app.components.watches.heartbeat_ms = 20
     async with watching(protocol, app.url) as lines, watching(protocol, app.url, Accept=BATCH) as batches:
         assert await lines.until(3) == [b"", b"", b""]
         while len(batches.received) < 3 * len(HEARTBEAT):
@@ -138,7 +131,7 @@ async def test_should_end_after_so_many_records(app: BrokerApp, protocol: str) -
         assert [batch.header.base_offset for batch in decode_batches(await stream.rest())] == [0, 3]
     route = "/v1/namespaces/{namespace}/topics/{topic}/partitions/{partition}/records"
     labels = {"method": "WATCH", "route": route}
-    registry = app.serving.metrics.registry
+    registry = app.components.metrics.registry
     counted = "headrace_broker_request_seconds_count"
     await eventually(lambda: registry.get_sample_value(counted, labels) == 3, "they are counted apart from short reads")
 
@@ -174,7 +167,7 @@ async def test_should_end_as_it_should_when_the_broker_drains(app: BrokerApp, pr
 
 
 async def test_should_not_begin_when_the_broker_drains(app: BrokerApp, protocol: str) -> None:
-    app.serving.drain()
+    app.components.drain()
     async with watching(protocol, app.url) as refused:
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
         assert json.loads(await refused.rest())["code"] == "NotReady"
@@ -198,13 +191,13 @@ async def test_should_compress_so_that_each_record_is_seen_at_once(app: BrokerAp
 
 async def test_should_be_forgotten_when_its_client_leaves(app: BrokerApp, protocol: str) -> None:
     async with watching(protocol, app.url), watching(protocol, app.url, Accept=BATCH):
-        assert app.serving.watches.open == 2
+        assert app.components.watches.open == 2
     await wait_closed(app)
     assert app.partition._waiting._readers == set()
 
 
 async def test_should_take_no_more_streams_than_it_may(app: BrokerApp, protocol: str) -> None:
-    app.serving.watches.streams.most = 1
+    app.components.watches.streams.most = 1
     async with watching(protocol, app.url), watching(protocol, app.url) as refused:
         assert refused.status == 429
         assert refused.headers["retry-after"] == "1"
@@ -231,7 +224,7 @@ async def test_should_answer_with_a_problem_when_it_cannot_begin(
         problem: dict[str, Any] = json.loads(await stream.rest())
     assert (stream.status, problem["status"]) == (status, status)
     assert said in problem["detail"]
-    assert app.serving.watches.open == 0
+    assert app.components.watches.open == 0
 
 
 async def test_should_hold_little_for_a_client_that_does_not_read(app: BrokerApp, protocol: str) -> None:
@@ -239,7 +232,7 @@ async def test_should_hold_little_for_a_client_that_does_not_read(app: BrokerApp
     for _ in range(24):
         await app.produce(value)
     labels = {"namespace": "default", "topic": "flights", "partition": "0"}
-    registry = app.serving.metrics.registry
+    registry = app.components.metrics.registry
 
     def read_bytes() -> float:
         return registry.get_sample_value("headrace_broker_bytes_out_total", labels) or 0.0
@@ -261,10 +254,10 @@ async def test_should_hold_little_for_a_client_that_does_not_read(app: BrokerApp
 async def test_should_not_hold_up_the_stop_when_a_client_does_not_read(app: BrokerApp, protocol: str) -> None:
     for _ in range(12):
         await app.produce(bytes(MIB))
-    app.serving.watches.drain_ms = 20
+    app.components.watches.drain_ms = 20
     async with watching(protocol, app.url, Accept=BATCH) as stalled:
         app.partition.drain()
-        app.serving.drain()
+        app.components.drain()
         await wait_closed(app)
         with suppress(*BROKEN_OFF):  # over HTTP/1.1 the kernel may have taken all of it
             await stalled.rest()

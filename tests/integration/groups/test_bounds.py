@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.groups import coordinator
+from headrace.core.groups import group_machine
 from headrace.core.groups.group import OFFSETS_BYTES_PER_COMMIT_MAX
 from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, GroupSettings
 from headrace.core.groups.publishing import Newcomers
@@ -22,7 +22,7 @@ from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import TopicUid
 from headrace.http2.async_transport import AsyncResponse, AsyncTransport
 from headrace_broker.http import groups
-from headrace_broker.http.groups import JSON_INLINE_ITEMS_MAX
+from headrace_broker.http.json_bodies import JSON_INLINE_ITEMS_MAX
 from tests.support.broker_app import KEY, BrokerApp, running_app
 from tests.support.waiting import eventually
 
@@ -57,7 +57,7 @@ class Caller:
     @property
     def held_bytes(self) -> int:
         """Of bodies."""
-        bodies = self.app.serving.bodies
+        bodies = self.app.admission.bodies
         return bodies.limit_bytes - bodies.left_bytes
 
 
@@ -65,13 +65,13 @@ class Caller:
 async def caller(tmp_path: Path) -> AsyncIterator[Caller]:
     """Of a broker whose one partition is that of the offsets topic."""
     async with running_app(tmp_path / "data") as app, AsyncTransport() as transport:
-        serving = app.serving
+        components = app.components
         flights = topic("flights", TopicUid("uid-flights"), TOPIC_PARTITIONS_MAX)
-        serving.view.list_topics([topic(OFFSETS_TOPIC, KEY.uid, 1), flights])
-        serving.groups.look()
-        await eventually(lambda: not serving.groups.is_loading, "it coordinates")
+        components.view.list_topics([topic(OFFSETS_TOPIC, KEY.uid, 1), flights])
+        components.groups.local.look()
+        await eventually(lambda: not components.groups.local.is_loading, "it coordinates")
         yield Caller(app, transport)
-        await serving.groups.close()
+        await components.groups.local.close()
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def hold(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 async def test_should_count_a_body_until_its_request_is_answered(caller: Caller, hold: Callable[[], None]) -> None:
     commit = asyncio.create_task(caller.commit(100, "x" * 1_000))
-    await eventually(lambda: caller.app.serving.groups.waiting == 1, "it is decided")
+    await eventually(lambda: caller.app.components.groups.local.waiting == 1, "it is decided")
     assert caller.held_bytes > 100_000 > JSON_INLINE_BYTES_MAX
     hold()
     answer, _ = await commit
@@ -104,7 +104,7 @@ async def test_should_hold_nothing_of_a_heartbeat_that_waits(caller: Caller) -> 
     body = {"memberEpoch": joined["memberEpoch"], "revision": joined["revision"], "owned": [], "waitMs": 3_000}
     # It may be news at first that there is nothing to read.
     heartbeat = asyncio.create_task(caller.call("POST", "/members/m1/heartbeat", body))
-    await eventually(lambda: caller.app.serving.groups.waiting == 1 or heartbeat.done(), "it waits")
+    await eventually(lambda: caller.app.components.groups.local.waiting == 1 or heartbeat.done(), "it waits")
     assert caller.held_bytes == 0
     await heartbeat
 
@@ -112,12 +112,12 @@ async def test_should_hold_nothing_of_a_heartbeat_that_waits(caller: Caller) -> 
 async def test_should_refuse_commits_while_as_many_bytes_wait_as_may(
     caller: Caller, hold: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX", 50_000)
+    monkeypatch.setattr(group_machine, "COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX", 50_000)
     commit = asyncio.create_task(caller.commit(50, "x" * 1_000))
-    await eventually(lambda: caller.app.serving.groups.waiting == 1, "it is decided")
+    await eventually(lambda: caller.app.components.groups.local.waiting == 1, "it is decided")
     # It is told once those before it are committed, as everything is.
     refused = asyncio.create_task(caller.commit(1))
-    await eventually(lambda: refused.done() or caller.app.serving.groups.waiting == 2, "it is refused")
+    await eventually(lambda: refused.done() or caller.app.components.groups.local.waiting == 2, "it is refused")
     hold()
     (answer, problem), (first, _) = await refused, await commit
     assert (answer.status, problem["code"], answer.headers["retry-after"]) == (429, "Throttled", "1")
@@ -151,7 +151,7 @@ async def test_should_make_and_count_long_answers_elsewhere(caller: Caller, monk
     assert some["offsets"] == [told["offsets"][0], told["offsets"][3]]
     assert len(told["offsets"]) > JSON_INLINE_ITEMS_MAX
     assert [thread is threading.main_thread() for thread in threads] == [True, False, True]
-    answers = caller.app.serving.answers
+    answers = caller.app.admission.answers
     await eventually(lambda: answers.left_bytes == answers.limit_bytes, "it is given back")
     answers.take(answers.left_bytes)
     answer, problem = await caller.offsets()
@@ -163,7 +163,7 @@ async def test_should_make_and_count_long_answers_elsewhere(caller: Caller, monk
 
 async def test_should_let_nobody_make_up_groups_without_end(caller: Caller) -> None:
     """Each would be a ConsumerGroup."""
-    caller.app.serving.newcomers = Newcomers(burst=2, interval_ms=600_000)
+    caller.app.admission.newcomers = Newcomers(burst=2, interval_ms=600_000)
 
     async def commit(group: str) -> AsyncResponse:
         root = caller.app.url.partition("/v1/")[0]
@@ -173,6 +173,6 @@ async def test_should_let_nobody_make_up_groups_without_end(caller: Caller) -> N
 
     assert [(await commit(f"made-up-{number}")).status for number in range(3)] == [200, 200, 429]
     assert (await commit("made-up-0")).status == 200, "it is there"
-    assert len(caller.app.serving.groups.all()) == 2
-    caller.app.serving.groups.configure(GroupName("default", "declared"), GroupSettings())
+    assert len(caller.app.components.groups.local.all()) == 2
+    caller.app.components.groups.configure(GroupName("default", "declared"), GroupSettings())
     assert (await commit("declared")).status == 200, "somebody has made its ConsumerGroup"

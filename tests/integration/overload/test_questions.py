@@ -23,7 +23,7 @@ BODY = b'{"partitions": []}'
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
     async with running_app(tmp_path / "data") as app:
-        app.serving.view.put_lease(vacant_lease(BrokerId(0), "default", "headrace", app.url, ""), 0)
+        app.components.view.put_lease(vacant_lease(BrokerId(0), "default", "headrace", app.url, ""), 0)
         yield app
 
 
@@ -53,25 +53,25 @@ async def status(reader: asyncio.StreamReader) -> int:
 
 @pytest.mark.parametrize("path", [PROMISES, WATERMARKS])
 async def test_should_answer_the_operator_when_a_client_leaves_questions_unfinished(app: BrokerApp, path: str) -> None:
-    app.serving.questions.timeout_ms = 600_000
+    app.components.questions.timeout_ms = 600_000
     async with AsyncExitStack() as stack:
         hog, operator = Asker(app, HOG, stack), Asker(app, OPERATOR, stack)
         unfinished = [await hog.ask(path, b"{", 1000) for _ in range(CONTROL_REQUESTS_IN_FLIGHT_MAX + 1)]
-        await eventually(lambda: app.serving.questions.arriving == len(unfinished), "all of them are on their way")
+        await eventually(lambda: app.components.questions.arriving == len(unfinished), "all of them are on their way")
         assert await operator.answer(path) == 200
         assert await hog.answer(path) == 200
 
 
 async def test_should_end_the_oldest_question_of_whoever_has_most(app: BrokerApp) -> None:
-    app.serving.questions.timeout_ms = 600_000
+    app.components.questions.timeout_ms = 600_000
     async with AsyncExitStack() as stack:
         hog, operator = Asker(app, HOG, stack), Asker(app, OPERATOR, stack)
         slow = await operator.ask(PROMISES, BODY[:-1], len(BODY))
-        await eventually(lambda: app.serving.questions.arriving == 1, "the operator's")
+        await eventually(lambda: app.components.questions.arriving == 1, "the operator's")
         first = await hog.ask(PROMISES, b"{", 1000)
-        await eventually(lambda: app.serving.questions.arriving == 2, "the oldest")
+        await eventually(lambda: app.components.questions.arriving == 2, "the oldest")
         others = [await hog.ask(PROMISES, b"{", 1000) for _ in range(CONTROL_UPLOADS_MAX - 2)]
-        await eventually(lambda: app.serving.questions.arriving == CONTROL_UPLOADS_MAX, "as many as may be")
+        await eventually(lambda: app.components.questions.arriving == CONTROL_UPLOADS_MAX, "as many as may be")
         assert await operator.answer(PROMISES) == 200
         assert await status(first) == 429
         assert not slow.at_eof()
@@ -79,7 +79,7 @@ async def test_should_end_the_oldest_question_of_whoever_has_most(app: BrokerApp
 
 
 async def test_should_not_wait_long_for_a_question(app: BrokerApp) -> None:
-    app.serving.questions.timeout_ms = 50
+    app.components.questions.timeout_ms = 50
     async with AsyncExitStack() as stack:
         assert await status(await Asker(app, HOG, stack).ask(PROMISES, b"{", 1000)) == 408
-    await eventually(lambda: app.serving.questions.arriving == 0, "it is forgotten")
+    await eventually(lambda: app.components.questions.arriving == 0, "it is forgotten")

@@ -14,13 +14,13 @@ import pytest
 
 from headrace.core.types import BrokerId
 from headrace_broker.cluster.lease import vacant_lease
-from headrace_broker.http.proxy import PEER_KEY_HEADER, PROXIED_HEADER
+from headrace_broker.http.callers import PEER_KEY_HEADER, PROXIED_HEADER
 from tests.support.batches import batch_of
 from tests.support.broker_app import BrokerApp, running_app
 from tests.support.patience import patient
 from tests.support.waiting import eventually
+from tests.support.world import BATCH
 
-BATCHES = "application/vnd.headrace.batch"
 HOG, OTHER = "127.0.0.2", "127.0.0.3"
 MIB = 1 << 20
 KEY = "the key of broker 1"
@@ -30,7 +30,7 @@ KEY = "the key of broker 1"
 async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
     async with running_app(tmp_path / "data") as app:
         lease = vacant_lease(BrokerId(1), "default", "headrace", "http://127.0.0.1:1", "")
-        app.serving.view.put_lease(replace(lease, peer_key=KEY), 0)
+        app.components.view.put_lease(replace(lease, peer_key=KEY), 0)
         yield app
 
 
@@ -73,28 +73,28 @@ async def connected(app: BrokerApp, source: str) -> AsyncIterator[Client]:
 async def produced(app: BrokerApp, source: str, *headers: str) -> int:
     body = batch_of(b"a")
     async with connected(app, source) as client:
-        await client.begin("POST", "", f"Content-Type: {BATCHES}", f"Content-Length: {len(body)}", *headers)
+        await client.begin("POST", "", f"Content-Type: {BATCH}", f"Content-Length: {len(body)}", *headers)
         await client.send(body)
         return await client.status()
 
 
 async def test_should_hold_nothing_for_bodies_that_are_only_announced(app: BrokerApp) -> None:
-    headers = f"Content-Type: {BATCHES}", f"Content-Length: {64 * MIB}"
+    headers = f"Content-Type: {BATCH}", f"Content-Length: {64 * MIB}"
     async with AsyncExitStack() as stack:
         for _ in range(9):
             client = await stack.enter_async_context(connected(app, HOG))
             await client.begin("POST", "", *headers)
             await client.send(b"x")
-        bodies = app.serving.bodies
+        bodies = app.admission.bodies
         await eventually(lambda: bodies.limit_bytes - bodies.left_bytes == 9, "a byte of each has arrived")
         assert await produced(app, OTHER) == 200
         assert await produced(app, HOG) == 200
 
 
 async def test_should_leave_room_for_others_where_one_sends_all_it_can(app: BrokerApp) -> None:
-    bodies = app.serving.bodies
+    bodies = app.admission.bodies
     bodies.limit_bytes = bodies.left_bytes = 4 * MIB
-    headers = f"Content-Type: {BATCHES}", "Transfer-Encoding: chunked"
+    headers = f"Content-Type: {BATCH}", "Transfer-Encoding: chunked"
     chunk = f"{MIB - 100:x}\r\n".encode() + bytes(MIB - 100) + b"\r\n"
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connected(app, HOG)) for _ in range(3)]
@@ -110,12 +110,12 @@ async def test_should_leave_room_for_others_where_one_sends_all_it_can(app: Brok
 
 
 async def test_should_leave_streams_for_others(app: BrokerApp) -> None:
-    app.serving.watches.streams.most = 4
+    app.components.watches.streams.most = 4
     async with AsyncExitStack() as stack:
 
         async def watched(source: str, *headers: str) -> int:
             client = await stack.enter_async_context(connected(app, source))
-            await client.begin("GET", "?watch=true", f"Accept: {BATCHES}", *headers)
+            await client.begin("GET", "?watch=true", f"Accept: {BATCH}", *headers)
             return await client.status()
 
         proxied = f"{PROXIED_HEADER}: 10.0.0.9"
@@ -127,19 +127,19 @@ async def test_should_leave_streams_for_others(app: BrokerApp) -> None:
 
 
 async def test_should_leave_requests_for_others(app: BrokerApp) -> None:
-    app.serving.admission.clients.most = 4
+    app.admission.clients.most = 4
     async with AsyncExitStack() as stack:
         for _ in range(2):
             waiting = await stack.enter_async_context(connected(app, HOG))
-            await waiting.begin("GET", "?offset=latest&minBytes=1&maxWaitMs=60000", f"Accept: {BATCHES}")
-        await eventually(lambda: app.serving.admission.requests == 2, "both wait")
+            await waiting.begin("GET", "?offset=latest&minBytes=1&maxWaitMs=60000", f"Accept: {BATCH}")
+        await eventually(lambda: app.admission.requests == 2, "both wait")
         assert await produced(app, HOG) == 429
         assert await produced(app, OTHER) == 200
 
 
 async def test_should_leave_other_brokers_what_clients_leave(app: BrokerApp) -> None:
     """What a broker asks for itself is bounded by what that broker takes on."""
-    places = app.serving.admission.clients
+    places = app.admission.clients
     places.most = 4
     with places.one_more(HOG), places.one_more(HOG), places.one_more(OTHER):
         assert await produced(app, HOG) == 429

@@ -123,12 +123,12 @@ async def test_should_survive_whatever_is_said(app: BrokerApp) -> None:
                 if n % 3 == 0:
                     epoch = n + 2
                     app.partition.apply(partition_state(leader=seat(0), leader_epoch=epoch, partition_epoch=epoch))
-        await eventually(lambda: not app.serving.sessions.open, "every session is over")
+        await eventually(lambda: not app.components.sessions.open, "every session is over")
         async with session_with(transport, app.url) as session:
             session.say(to_produce(1), Produce(1, 1, [batch_of(b"last")]))
             await session.hear(Opened)
             answer = await session.hear(Produced)
             assert answer.base_offset + 1 == app.partition.high_watermark
-    budgets = (app.serving.bodies, app.serving.answers)
+    budgets = (app.admission.bodies, app.admission.answers)
     await eventually(lambda: all(each.left_bytes == each.limit_bytes for each in budgets), "all given back")
     await eventually(lambda: not app.partition._waiting._followers, "nobody follows")

@@ -14,8 +14,18 @@ from headrace.core.errors import (
     SlowClientError,
     UnknownTopicError,
 )
-from headrace.core.frames.frame import HEAD_BYTES, MEDIA_TYPE, Kind, pack_head
-from headrace.core.frames.session_messages import Batches, Close, Closed, Credit, Failed, Opened, Produce
+from headrace.core.frames.frame import HEAD_BYTES, pack_head
+from headrace.core.frames.session_messages import (
+    SESSION_MEDIA_TYPE,
+    Batches,
+    Close,
+    Closed,
+    Credit,
+    Failed,
+    Opened,
+    Produce,
+    SessionKind,
+)
 from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.slow_clients import Pace, Patience
 from headrace_broker.clock import monotonic_ms
@@ -28,6 +38,7 @@ from tests.support.broker_app import BrokerApp
 from tests.support.cluster import http
 from tests.support.sessions import packed, session_at, session_with, to_fetch, to_produce
 from tests.support.waiting import eventually
+from tests.support.world import JSON_BODY
 
 PLENTY = 1 << 30
 BATCH = batch_of(b"a")
@@ -35,13 +46,13 @@ BATCH = batch_of(b"a")
 
 async def test_should_ask_for_http_2_and_for_the_media_type(app: BrokerApp) -> None:
     url = app.url.replace(app.url.partition("/v1")[2], "/sessions")
-    answer = await asyncio.to_thread(http, "POST", url, b"", {"Content-Type": MEDIA_TYPE})
+    answer = await asyncio.to_thread(http, "POST", url, b"", {"Content-Type": SESSION_MEDIA_TYPE})
     assert (answer.status, answer.json["field"]) == (400, "HTTP version")
     assert "a session needs HTTP/2" in answer.json["detail"]
     async with AsyncTransport() as transport:
-        refused = await transport.request("POST", url, headers={"Content-Type": "application/json"})
+        refused = await transport.request("POST", url, headers=JSON_BODY)
         assert (refused.status, json.loads(await refused.read())["field"]) == (400, "Content-Type")
-        refused = await transport.request("POST", url + "?x=1", headers={"Content-Type": MEDIA_TYPE})
+        refused = await transport.request("POST", url + "?x=1", headers={"Content-Type": SESSION_MEDIA_TYPE})
         assert (refused.status, json.loads(await refused.read())["field"]) == (400, "x")
 
 
@@ -49,8 +60,8 @@ async def test_should_ask_for_http_2_and_for_the_media_type(app: BrokerApp) -> N
     ("data", "said"),
     [
         (pack_head(0x77, 1, 0), "frame type 0x77 is unknown"),
-        (pack_head(Kind.OPEN_FETCH, 1, 1 << 30), "length is 1073741824"),
-        (pack_head(Kind.OPEN_FETCH, 1, 1) + b"{", "not JSON"),
+        (pack_head(SessionKind.OPEN_FETCH, 1, 1 << 30), "length is 1073741824"),
+        (pack_head(SessionKind.OPEN_FETCH, 1, 1) + b"{", "not JSON"),
         (Credit(5, 1).pack(), "channel 5 was never opened"),
         (packed(to_produce(0)), "number channels from 1|is opened after"),
         (packed(to_produce(1)) + Credit(1, 1).pack(), "channel 1 is no channel for CREDIT"),
@@ -70,36 +81,36 @@ async def test_should_end_a_session_that_breaks_the_rules(app: BrokerApp, data: 
 
 async def test_should_end_a_session_within_a_frame(app: BrokerApp) -> None:
     async with session_at(app.url) as session:
-        session.stream.send(pack_head(Kind.CLOSE, 1, 0)[:-1], ended=True)
+        session.stream.send(pack_head(SessionKind.CLOSE, 1, 0)[:-1], ended=True)
         (failed,) = await session.rest()
         assert isinstance(failed, Failed)
         assert "ended within a frame" in str(failed.error)
 
 
 async def test_should_not_wait_for_ever_for_the_rest_of_a_frame(app: BrokerApp) -> None:
-    left = app.serving.bodies.left_bytes
+    left = app.admission.bodies.left_bytes
     async with session_at(app.url) as session:
         session.say(to_produce(1))
         await session.hear(Opened)
         sent = packed(Produce(1, 1, [BATCH]))
         session.stream.send(sent[:-2])
-        await eventually(lambda: app.serving.bodies.left_bytes < left, "room for the frame")
+        await eventually(lambda: app.admission.bodies.left_bytes < left, "room for the frame")
         # Only now is it in a hurry: room that is given back after a moment might be seen by nobody.
-        (served,) = app.serving.sessions._tasks
+        (served,) = app.components.sessions._tasks
         assert isinstance(served, Session)
-        served._pace, app.serving.sessions.patience = None, Patience(stall_ms=500)
+        served._pace, app.components.sessions.patience = None, Patience(stall_ms=500)
         session.stream.send(sent[-2:-1])
         (failed,) = await session.rest()
         assert isinstance(failed, Failed)
         assert (failed.channel, type(failed.error)) == (0, SlowClientError)
-    await eventually(lambda: app.serving.bodies.left_bytes == left, "all given back")
+    await eventually(lambda: app.admission.bodies.left_bytes == left, "all given back")
 
 
 async def test_should_refuse_a_channel_by_itself(app: BrokerApp) -> None:
     document = b'{"namespace":"default","topic":"flights","partition":0,"acks":2}'
     async with session_at(app.url) as session:
         session.say(to_produce(1, topic="nothing"), to_fetch(2, partition=7))
-        session.stream.send(pack_head(Kind.OPEN_PRODUCE, 3, len(document)) + document)
+        session.stream.send(pack_head(SessionKind.OPEN_PRODUCE, 3, len(document)) + document)
         session.say(Produce(1, 1, [BATCH]), to_produce(4), Produce(4, 1, [BATCH]))
         failed = [await session.failed(channel) for channel in (1, 2, 3)]
         assert isinstance(failed[0].error, UnknownTopicError)
@@ -111,7 +122,7 @@ async def test_should_refuse_a_channel_by_itself(app: BrokerApp) -> None:
 
 async def test_should_be_read_when_there_is_room_again(app: BrokerApp) -> None:
     """Above the budget of bodies a session waits, and nothing is refused."""
-    bodies = app.serving.bodies
+    bodies = app.admission.bodies
     taken = bodies.left_bytes - 100
     bodies.take(taken)
     async with session_at(app.url) as session:
@@ -128,7 +139,7 @@ async def test_should_be_read_when_there_is_room_again(app: BrokerApp) -> None:
 
 async def test_should_not_take_a_client_for_slow_when_it_is_kept_waiting_for_room(app: BrokerApp) -> None:
     """Its patience never runs out here, however slow this machine is: what the session has seen is made to look old."""
-    bodies = app.serving.bodies
+    bodies = app.admission.bodies
     taken = bodies.left_bytes
     bodies.take(taken)
     async with session_at(app.url) as session:
@@ -136,7 +147,7 @@ async def test_should_not_take_a_client_for_slow_when_it_is_kept_waiting_for_roo
         await session.hear(Opened)
         sent = packed(Produce(1, 1, [BATCH]))
         session.stream.send(sent[: HEAD_BYTES // 2])
-        (served,) = app.serving.sessions._tasks
+        (served,) = app.components.sessions._tasks
         assert isinstance(served, Session)
         await eventually(lambda: served._pace is not None, "its pace is taken")
         session.stream.send(sent[HEAD_BYTES // 2 : HEAD_BYTES])
@@ -167,12 +178,15 @@ async def test_should_end_a_session_whose_read_from_the_disk_fails_by_a_mistake_
         await session.hear(Opened)
         with pytest.raises(BrokerUnreachableError):
             await session.rest()
-    await eventually(lambda: app.serving.answers.left_bytes == app.serving.answers.limit_bytes, "all given back")
+    await eventually(
+        lambda: app.admission.answers.left_bytes == app.admission.answers.limit_bytes,
+        "all given back",
+    )
 
 
 async def test_should_serve_everybody_in_turn_when_there_is_room_for_one(app: BrokerApp) -> None:
     """Frames that are larger together than what may be held: nobody is refused, and nobody waits for ever."""
-    bodies = app.serving.bodies
+    bodies = app.admission.bodies
     bodies.left_bytes = bodies.limit_bytes = 768 << 10
     part = batch_of(bytes(128 << 10))
 
@@ -202,7 +216,7 @@ async def test_should_end_when_the_broker_drains(app: BrokerApp) -> None:
         heard = [type(await session.next()) for _ in range(4)]
         assert sorted(each.__name__ for each in heard) == ["Batches", "Opened", "Opened", "Produced"]
         await idle.hear(Opened)
-        app.serving.drain()
+        app.components.drain()
         for each, channels in ((session, {1, 2}), (idle, {1})):
             failed = await each.rest()
             assert {message.channel for message in failed if isinstance(message, Failed)} == channels
@@ -212,20 +226,26 @@ async def test_should_end_when_the_broker_drains(app: BrokerApp) -> None:
         assert refused.status == 503
 
 
-HEADERS = {"Content-Type": MEDIA_TYPE}
+HEADERS = {"Content-Type": SESSION_MEDIA_TYPE}
 
 
 async def test_should_hold_up_no_stop_when_a_client_does_not_read(app: BrokerApp) -> None:
-    app.serving.sessions.drain_ms = 50
+    app.components.sessions.drain_ms = 50
     for _ in range(12):
         await app.produce(bytes(1 << 20))
     async with session_at(app.url) as session:
         session.say(to_fetch(1, credit=PLENTY))
-        await eventually(lambda: app.serving.answers.left_bytes < app.serving.answers.limit_bytes, "a batch on its way")
-        app.serving.drain()
-        await eventually(lambda: not app.serving.sessions.open, "no session")
+        await eventually(
+            lambda: app.admission.answers.left_bytes < app.admission.answers.limit_bytes,
+            "a batch on its way",
+        )
+        app.components.drain()
+        await eventually(lambda: not app.components.sessions.open, "no session")
     # What a thread has read from the disk meanwhile is given back a little later.
-    await eventually(lambda: app.serving.answers.left_bytes == app.serving.answers.limit_bytes, "all given back")
+    await eventually(
+        lambda: app.admission.answers.left_bytes == app.admission.answers.limit_bytes,
+        "all given back",
+    )
 
 
 async def test_should_forget_a_client_that_has_gone(app: BrokerApp) -> None:
@@ -233,9 +253,9 @@ async def test_should_forget_a_client_that_has_gone(app: BrokerApp) -> None:
         session.say(to_produce(1), to_fetch(2, credit=PLENTY))
         await session.hear(Opened)
         await session.hear(Opened)
-        assert (app.serving.sessions.open, app.serving.sessions.channels) == (1, 2)
+        assert (app.components.sessions.open, app.components.sessions.channels) == (1, 2)
         session.stream.cancel()
-        await eventually(lambda: not app.serving.sessions.open, "no session")
+        await eventually(lambda: not app.components.sessions.open, "no session")
     assert not app.partition._waiting._followers
 
 
@@ -266,7 +286,7 @@ async def test_should_lose_one_session_and_no_other_by_a_mistake_of_ours(
 
 
 async def test_should_bound_sessions_and_say_how_many_there_are(app: BrokerApp) -> None:
-    app.serving.sessions.places.most = 1
+    app.components.sessions.places.most = 1
     base = app.url.partition("/v1")[0]
     async with session_at(app.url) as session, AsyncTransport() as transport:
         session.say(to_fetch(1))

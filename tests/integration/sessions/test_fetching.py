@@ -137,7 +137,10 @@ async def test_should_go_on_with_others_while_one_waits_for_the_disk(
         await session.hear(Closed)
         disk.set()
         assert (await session.hear(Batches)).channel == 2
-    await eventually(lambda: app.serving.answers.left_bytes == app.serving.answers.limit_bytes, "all given back")
+    await eventually(
+        lambda: app.admission.answers.left_bytes == app.admission.answers.limit_bytes,
+        "all given back",
+    )
 
 
 async def test_should_not_miss_what_is_committed_between_a_read_and_its_turn(
@@ -164,7 +167,7 @@ async def test_should_not_miss_what_is_committed_between_a_read_and_its_turn(
 
 
 async def test_should_wait_for_room_among_all_answers_and_answer_produces_meanwhile(app: BrokerApp) -> None:
-    answers = app.serving.answers
+    answers = app.admission.answers
     taken = answers.left_bytes
     answers.take(taken)
     async with session_at(app.url) as session:
@@ -230,7 +233,7 @@ async def test_should_fail_the_channel_of_a_disk_that_fails(app: BrokerApp, monk
 
 
 async def test_should_say_that_it_is_alive_when_there_is_nothing_to_say(app: BrokerApp) -> None:
-    app.serving.sessions.heartbeat_ms = 50
+    app.components.sessions.heartbeat_ms = 50
     async with session_at(app.url) as session:
         session.say(to_fetch(1, credit=PLENTY))
         await session.hear(Opened)

@@ -157,7 +157,7 @@ async def test_should_answer_nothing_of_what_is_being_checked_when_its_client_le
 
 
 async def test_should_refuse_what_takes_more_memory_than_there_is_to_look_into_it(app: BrokerApp) -> None:
-    conversions = app.serving.admission.conversions
+    conversions = app.admission.conversions
     conversions.limit_bytes = conversions.left_bytes = JSON_BATCH_BYTES_MIN
     huge = batch_of(b"0" * (JSON_BATCH_BYTES_MIN + 1), compression=Compression.ZSTD)
     async with session_at(app.url) as session:
