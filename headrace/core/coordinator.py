@@ -9,8 +9,8 @@ passed it, and reports `Deposed` as soon as one cannot be appended or the broker
 
 Invariants: nothing is told before everything that was decided earlier is committed, refusals included, so no answer has
 to be taken back; only an `Immediate` goes ahead of what waits. After `Deposed` everything that was decided and not
-committed is thrown away, and the next leader knows from the log what was committed. Each request gets one `Answer` or
-one `Refuse`. Owned by one partition's task; the machine bounds what may wait, by `Backlog`.
+committed is thrown away, and the next leader knows from the log what was committed. Each request gets one
+`CoordinatorAnswer` or one `Refuse`. Owned by one partition's task; the machine bounds what may wait, by `Backlog`.
 """
 
 from collections import deque
@@ -97,7 +97,7 @@ class Persist(Generic[EntryT]):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[ReplyT]):
+class CoordinatorAnswer(Generic[ReplyT]):
     request: int
     reply: ReplyT
     reason: str
@@ -130,9 +130,9 @@ class Append(Generic[EntryT]):
     """The bytes of its records, at most."""
 
 
-Told: TypeAlias = Answer[ReplyT] | Refuse | NoticeT
-Order: TypeAlias = Append[EntryT] | Answer[ReplyT] | Refuse | NoticeT
-MachineEffect: TypeAlias = Persist[EntryT] | Answer[ReplyT] | Refuse | Immediate[NoticeT] | NoticeT
+Told: TypeAlias = CoordinatorAnswer[ReplyT] | Refuse | NoticeT
+Order: TypeAlias = Append[EntryT] | CoordinatorAnswer[ReplyT] | Refuse | NoticeT
+MachineEffect: TypeAlias = Persist[EntryT] | CoordinatorAnswer[ReplyT] | Refuse | Immediate[NoticeT] | NoticeT
 
 
 class Backlog(NamedTuple):
@@ -252,14 +252,14 @@ class Coordinator(Generic[EntryT, EventT, ReplyT, NoticeT]):
         while self._untold and self._untold[0][0] <= self._committed:
             told = self._untold.popleft()[1]
             released.append(told)
-            if not isinstance(told, Answer | Refuse):
+            if not isinstance(told, CoordinatorAnswer | Refuse):
                 self._machine.told(told)
         return released
 
     def _depose(self, reason: str) -> list[Order[EntryT, ReplyT, NoticeT]]:
         """Refuse all requests: whether what is not committed yet will be is not known, so whoever asked must ask the
         next coordinator."""
-        requests = [told.request for _, told in self._untold if isinstance(told, Answer | Refuse)]
+        requests = [told.request for _, told in self._untold if isinstance(told, CoordinatorAnswer | Refuse)]
         requests += self._machine.reset()
         self.state = CoordinatorState.IDLE
         self._untold.clear()

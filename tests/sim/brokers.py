@@ -58,7 +58,7 @@ class Brokers:
             Kind("produce", 10, self.producible, self.produce),
             Kind("delete records", 0.6, self.leaders, self.delete_records),
             Kind("checkpoint", 0.7, self.awake, self.checkpoint),
-            Kind("tick", 1, self.waited_for, lambda life, _: life.step(events.Ticked())),
+            Kind("tick", 1, self.waited_for, lambda life, _: life.step(events.ReplicaTicked())),
             Kind("start", 6, self.startable, self.start),
             Kind("drained", 0.35, self.drained, self.stop_cleanly),
             Kind("stop broken", 0.4, lambda: [x for x in self.awake() if x.is_broken], self.stop_broken),

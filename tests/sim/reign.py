@@ -52,7 +52,7 @@ class Reign:
     first: int = 0
     """The offset below which records were deleted before."""
     is_open: bool = False
-    """True until something is reported as committed in it."""
+    """True until a leader reports something as committed in it."""
     suspended: str = ""
     """Why nothing is promised just now."""
     may_lose_all: bool = False

@@ -1,6 +1,6 @@
 """What a group answers and refuses, once all is committed: for tests that ask one question at a time."""
 
-from headrace.core.coordinator import Answer, Refuse
+from headrace.core.coordinator import CoordinatorAnswer, Refuse
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived, Membership, Reply, Request
@@ -20,7 +20,7 @@ def world_of(*names: str, topics: dict[str, int] | None = None) -> World:
     return world
 
 
-def told(world: World, request: Request) -> Answer[Reply] | Refuse:
+def told(world: World, request: Request) -> CoordinatorAnswer[Reply] | Refuse:
     """The one answer to `request`, once all is committed."""
     world.deliver(request)
     world.commit_log()
@@ -37,7 +37,7 @@ def refused(world: World, request: Request) -> HeadraceError:
 
 def membership(world: World, request: Request) -> Membership:
     answer = told(world, request)
-    assert isinstance(answer, Answer), answer
+    assert isinstance(answer, CoordinatorAnswer), answer
     assert isinstance(answer.reply, Membership)
     return answer.reply
 

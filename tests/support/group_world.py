@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from headrace.core.coordinator import (
-    Answer,
     Append,
     Committed,
     Coordinator,
+    CoordinatorAnswer,
     Deposed,
     Elected,
     Order,
@@ -111,7 +111,7 @@ class Process:
     def commit(self, offsets: dict[PartitionKey, OffsetValue]) -> CommitReceived:
         return CommitReceived(self.numbers.next(), offsets, self.id, self.seen[0])
 
-    def hear(self, told: Answer[Reply] | Refuse) -> None:
+    def hear(self, told: CoordinatorAnswer[Reply] | Refuse) -> None:
         if not self.alive or told.request < self._since:
             return
         match told:
@@ -119,7 +119,7 @@ class Process:
                 self.refusals.append(error.code)
                 if error.code in ("UnknownMember", "FencedMember", "FencedInstance"):
                     self.forget()
-            case Answer(_, Membership(epoch, revision, assigned), _):
+            case CoordinatorAnswer(_, Membership(epoch, revision, assigned), _):
                 if (epoch, revision) > self.seen and assigned is not None:
                     self.seen, self.assigned = (epoch, revision), assigned
                     self.owned |= assigned
@@ -147,7 +147,7 @@ class World:
         self.coordinator: GroupCoordination = Coordinator(self.machine)
         self.waiting: list[Request] = []
         """On their way to the coordinator."""
-        self.told: list[Answer[Reply] | Refuse] = []
+        self.told: list[CoordinatorAnswer[Reply] | Refuse] = []
         """On their way to the processes."""
         self.ignored: list[str] = []
         self.claims: list[OwnershipClaim] = []
@@ -236,8 +236,8 @@ class World:
         for each in told:
             self.tell(each)
 
-    def tell(self, told: Answer[Reply] | Refuse) -> None:
-        if isinstance(told, Answer) and told.request in self.commits and isinstance(told.reply, Done):
+    def tell(self, told: CoordinatorAnswer[Reply] | Refuse) -> None:
+        if isinstance(told, CoordinatorAnswer) and told.request in self.commits and isinstance(told.reply, Done):
             written = self.committed_image.offsets
             assert self.commits[told.request].offsets.keys() <= written.keys(), "told before it was committed"
         if told.request in self._asked:
@@ -295,7 +295,7 @@ class World:
             match order:
                 case Append(_, entries, _):
                     self.log.append([encode(entry) for entry in entries])
-                case Answer() | Refuse():
+                case CoordinatorAnswer() | Refuse():
                     self.told.append(order)
                 case Ignored(_, reason):
                     self.ignored.append(reason)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
 
-from headrace.core.coordinator import Answer, Refuse
+from headrace.core.coordinator import CoordinatorAnswer, Refuse
 from headrace.core.errors import NotCoordinatorError
 from headrace.core.groups.assignment import Partitions
 from headrace.core.groups.events import Membership, Reply
@@ -198,7 +198,7 @@ class MemberWorld:
         return self.random.randint(self.network.delay_ms // 2, self.network.delay_ms)
 
 
-def _event(told: Answer[Reply] | Refuse, number: int) -> Event:
+def _event(told: CoordinatorAnswer[Reply] | Refuse, number: int) -> Event:
     if isinstance(told, Refuse):
         return MembershipRefused(number, told.error)
     return MembershipAnswered(number, told.reply if isinstance(told.reply, Membership) else None)

@@ -22,7 +22,7 @@ from headrace.core.replication.residency import (
     Open,
     Orphan,
     Purge,
-    Report,
+    ReportRegressed,
     Restore,
     given_away,
     moved_in_sight,
@@ -84,9 +84,9 @@ class HoldingsReconciler:
         actions = plan_residency(self._observe(sets, specs.keys()))
         for action in actions:
             self._carry_out(action, specs)
-        self._reported &= {action.key.uid for action in actions if isinstance(action, Report)}
+        self._reported &= {action.key.uid for action in actions if isinstance(action, ReportRegressed)}
         self._writing.check()
-        is_at_rest = all(isinstance(action, Report) for action in actions) and not self._holdings.is_busy
+        is_at_rest = all(isinstance(action, ReportRegressed) for action in actions) and not self._holdings.is_busy
         if is_at_rest and not self._writing.has_claims:
             self.settled.set()
 
@@ -153,7 +153,7 @@ class HoldingsReconciler:
             case Restore(key, reason):
                 _log.info("%s: taking the data back: %s", key, reason)
                 self._holdings.restore(key)
-            case Report(key, topic, reason):
+            case ReportRegressed(key, topic, reason):
                 if key.uid not in self._reported:
                     self._reported.add(key.uid)
                     self._teller.warn(topic, key.uid, "MetadataRegressed", f"partition {key.partition}: {reason}")

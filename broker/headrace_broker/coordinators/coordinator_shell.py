@@ -21,10 +21,10 @@ from time import perf_counter
 from typing import Generic, Protocol, TypeVar
 
 from headrace.core.coordinator import (
-    Answer,
     Append,
     Committed,
     Coordinator,
+    CoordinatorAnswer,
     CoordinatorState,
     Deposed,
     Elected,
@@ -304,7 +304,7 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
 
     def _problem(self, orders: Sequence[Order[EntryT, ReplyT, NoticeT]]) -> HeadraceError | None:
         """Return why this broker must not tell anything that it did not write; None where it may."""
-        if self.is_active and any(isinstance(order, Answer | Refuse) for order in orders):
+        if self.is_active and any(isinstance(order, CoordinatorAnswer | Refuse) for order in orders):
             try:
                 self.check_sure()
             except HeadraceError as error:
@@ -327,10 +327,10 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
             case Append():
                 assert self._appends is not None, "it was elected"
                 self._appends.add(order)
-            case Answer(request, reply) if problem is None:
+            case CoordinatorAnswer(request, reply) if problem is None:
                 self.requests.answer(request, reply)
                 self._handler.answered(request, reply)
-            case Answer(request):
+            case CoordinatorAnswer(request):
                 assert problem is not None, "else it is answered"
                 self.requests.refuse(request, problem)
             case Refuse(request, error):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import is_not
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -58,6 +58,7 @@ from headrace.kube.client import KubeClient
 from headrace.kube.errors import AlreadyExistsError, ApiError
 from headrace.kube.resource import TOPICS
 from headrace_broker.clock import monotonic_ms
+from headrace_broker.cluster.locator import OpenPartitions
 from headrace_broker.cluster.view import ClusterView
 from headrace_broker.coordinators.group_coordinator import GroupCoordinator, GroupsListener
 from headrace_broker.coordinators.writer_coordinator import (
@@ -73,11 +74,6 @@ ROLL_SHARES_MAX = 8
 
 
 _log = logging.getLogger(__name__)
-
-
-class OpenPartitions(Protocol):
-    def find(self, key: PartitionKey) -> Partition | None:
-        """Return the partition; None where it is not open."""
 
 
 @dataclass(frozen=True, slots=True)

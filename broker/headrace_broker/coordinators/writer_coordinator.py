@@ -34,7 +34,16 @@ from headrace.core.log.epochs import Fence
 from headrace.core.records.header import ProducerNumbers
 from headrace.core.records.raw import RawBatch, renumbered, stored_times
 from headrace.core.records.time_rules import TimeRules
-from headrace.core.staging.decisions import Clean, Decision, Share, Span, StagedBatch, WriterRecord, decode, encode
+from headrace.core.staging.decisions import (
+    Clean,
+    Decision,
+    Span,
+    StagedBatch,
+    StagedShare,
+    WriterRecord,
+    decode,
+    encode,
+)
 from headrace.core.staging.writer_machine import (
     CommitAsked,
     Look,
@@ -174,7 +183,9 @@ class RollForward:
         shares = (self._give(writer, share, producer, decision.staging_uid) for share in decision.shares)
         return tuple(why for why in await asyncio.gather(*shares) if why)
 
-    async def _give(self, writer: WriterName, share: Share, producer: ProducerIdentity, staging_uid: TopicUid) -> str:
+    async def _give(
+        self, writer: WriterName, share: StagedShare, producer: ProducerIdentity, staging_uid: TopicUid
+    ) -> str:
         """Carry one share into its partition. Return why it was dropped; empty where it was not."""
         place = Place(TopicName(writer.namespace, share.topic), share.key.partition)
         sequences = [0, *accumulate(batch.record_count for batch in share.batches)]
@@ -304,7 +315,7 @@ class WriterCoordinator:
             seen = error
         self.shell.step(SpansSeen(order.request, seen))
 
-    async def _check_times(self, share: Share, staging_uid: TopicUid) -> None:
+    async def _check_times(self, share: StagedShare, staging_uid: TopicUid) -> None:
         """Check the times of staged records before the decision: what is decided is written, whatever its topic takes.
         Raise InvalidTimestampError."""
         rules, first = self._rules_of(share.key.uid), 0

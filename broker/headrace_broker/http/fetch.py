@@ -40,7 +40,7 @@ from headrace_broker.http.record_bodies import (
     with_place,
 )
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition.fetch import Buffer, Fetched, OpenWatches, WatchedPiece, fetch, find_offset, watch
+from headrace_broker.partition.fetch import Buffer, FetchedBatches, OpenWatches, WatchedPiece, fetch, find_offset, watch
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import FetchQuery, Place, WatchQuery
 
@@ -48,7 +48,7 @@ OFFSETS_TIMEOUT_MS = 10_000
 """What a broker that passes a question for an offset on to the leader waits for the answer ..."""
 
 
-def fetch_headers(fetched: Fetched, next_offset: Offset) -> dict[str, str]:
+def fetch_headers(fetched: FetchedBatches, next_offset: Offset) -> dict[str, str]:
     """`next_offset`: where the next request goes on; of a stream, where it begins."""
     end = fetched.high_watermark
     return {
@@ -245,7 +245,12 @@ class FetchRoute:
             return response
 
     async def _response(
-        self, request: web.Request, fetched: Fetched, query: FetchQuery, body_format: BodyFormat, share: BudgetShare
+        self,
+        request: web.Request,
+        fetched: FetchedBatches,
+        query: FetchQuery,
+        body_format: BodyFormat,
+        share: BudgetShare,
     ) -> web.StreamResponse:
         if body_format is BodyFormat.BATCHES:
             headers = {**fetch_headers(fetched, fetched.next_offset), "Vary": "Accept"}

@@ -22,7 +22,7 @@ from headrace.core.records.header import BatchHeader, Compression
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.types import Offset, Record
 from headrace.http2.bodies import GZIP, accepts_gzip, gzipped
-from headrace_broker.partition.fetch import Buffer, Fetched
+from headrace_broker.partition.fetch import Buffer, FetchedBatches
 from headrace_broker.partition.queries import Place, ValueFormat
 
 JSON_FETCH_BYTES_MAX = 64 << 20
@@ -103,7 +103,7 @@ def parse_batches(
     return split_batches(chunks, batch_bytes_max=batch_bytes_max, are_committed=are_committed)
 
 
-def unpacked_bytes_of(fetched: Fetched, batch_bytes_max: int) -> int:
+def unpacked_bytes_of(fetched: FetchedBatches, batch_bytes_max: int) -> int:
     """What the largest of the batches is in memory once it is decompressed: one after the other is made JSON of.
 
     Raises BatchTooLargeError for one over the limit, which few bytes may be, and CorruptBatchError. One that nobody can
@@ -152,7 +152,7 @@ def with_place(error: UnreadableBatchError, place: Place) -> UnreadableBatchErro
     )
 
 
-def json_of(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tuple[bytes, Offset]:
+def json_of(fetched: FetchedBatches, max_records: int, value_format: ValueFormat) -> tuple[bytes, Offset]:
     """The records as one JSON document, and where the next fetch goes on."""
     lines, next_offset = _json_lines(fetched, max_records, value_format)
     rest = json.dumps(
@@ -165,13 +165,13 @@ def json_of(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tu
     return b'{"records": [' + b", ".join(lines) + b"], " + rest[1:].encode() + b"\n", next_offset
 
 
-def ndjson_of(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tuple[bytes, Offset]:
+def ndjson_of(fetched: FetchedBatches, max_records: int, value_format: ValueFormat) -> tuple[bytes, Offset]:
     """A record a line, and where the next fetch goes on."""
     lines, next_offset = _json_lines(fetched, max_records, value_format)
     return b"".join(line + b"\n" for line in lines), next_offset
 
 
-def ndjson_pieces(fetched: Fetched, max_records: int | None, value_format: ValueFormat) -> Iterator[bytes]:
+def ndjson_pieces(fetched: FetchedBatches, max_records: int | None, value_format: ValueFormat) -> Iterator[bytes]:
     """A record a line, `WATCH_LINES_BYTES` at a time, the next ones only when they are asked for.
 
     Raises UnreadableBatchError behind the records that come before such a batch.
@@ -196,7 +196,7 @@ def ndjson_pieces(fetched: Fetched, max_records: int | None, value_format: Value
         raise unreadable
 
 
-def _json_lines(fetched: Fetched, max_records: int, value_format: ValueFormat) -> tuple[list[bytes], Offset]:
+def _json_lines(fetched: FetchedBatches, max_records: int, value_format: ValueFormat) -> tuple[list[bytes], Offset]:
     from headrace.core.records.json_records import json_line
 
     lines: list[bytes] = []
@@ -214,7 +214,7 @@ def _json_lines(fetched: Fetched, max_records: int, value_format: ValueFormat) -
     return lines, fetched.next_offset
 
 
-def _json_rows(fetched: Fetched) -> Iterator[tuple[Offset, Record]]:
+def _json_rows(fetched: FetchedBatches) -> Iterator[tuple[Offset, Record]]:
     from headrace.core.records.columns import decode_batches
 
     for buffer in fetched.buffers:

@@ -48,7 +48,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedBatches:
     """`buffers` hold whole batches, in order; the first may start below the offset that was asked for."""
 
     buffers: Sequence[Buffer]
@@ -78,7 +78,7 @@ class FoundOffset:
     leader_epoch: LeaderEpoch
 
 
-async def fetch(partition: Partition, query: FetchQuery, share: BudgetShare | None = None) -> Fetched:
+async def fetch(partition: Partition, query: FetchQuery, share: BudgetShare | None = None) -> FetchedBatches:
     """Waits until `min_bytes` are there or no more would fit, or `max_wait_ms` are over.
 
     What was read is counted in `share`.
@@ -120,7 +120,7 @@ def start_offset(partition: Partition, query: FetchQuery) -> Offset:
     return offset
 
 
-def fetch_cached(partition: Partition, query: FetchQuery) -> Fetched | None:
+def fetch_cached(partition: Partition, query: FetchQuery) -> FetchedBatches | None:
     """What is there now, where nothing has to be waited for, the disk included; else None. Raises as `fetch` does."""
     offset = start_offset(partition, query)
     epoch = partition.replica.leader_epoch
@@ -201,13 +201,13 @@ def _check_range(partition: Partition, offset: Offset) -> None:
 
 def _fetched(
     partition: Partition, query: FetchQuery, offset: Offset, buffers: Sequence[Buffer], epoch: LeaderEpoch
-) -> Fetched:
+) -> FetchedBatches:
     taken = _take(buffers, query.max_records)
     counters = partition.counters
     counters.bytes_out.inc(sum(map(len, taken.buffers)))
     counters.batches_out.inc(taken.batches)
     counters.records_out.inc(taken.records)
-    return Fetched(
+    return FetchedBatches(
         buffers=taken.buffers,
         offset=offset,
         next_offset=max(offset, taken.next_offset),
@@ -308,7 +308,7 @@ class OpenWatches:
 
 @dataclass(frozen=True, slots=True)
 class WatchedPiece:
-    fetched: Fetched
+    fetched: FetchedBatches
     """Without batches where there was nothing to read for so long that a heartbeat is due."""
     records_left: int | None
     """How many of its records the client still wants; None: all."""

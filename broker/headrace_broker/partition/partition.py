@@ -49,11 +49,11 @@ from headrace.core.replication.events import (
     Lead,
     RaiseHighWatermark,
     Repeated,
+    ReplicaTicked,
     Resign,
     StateApplied,
     Synced,
     SyncFailed,
-    Ticked,
     Waiter,
     WriteFailed,
 )
@@ -445,7 +445,7 @@ class Partition:
 
     def _tick(self) -> None:
         self._ticking = None
-        self._step(Ticked())
+        self._step(ReplicaTicked())
 
 
 def _settle(answer: asyncio.Future[None], error: HeadraceError | None) -> None:

@@ -25,7 +25,14 @@ from typing import Any, assert_never
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError, from_problem
 from headrace.core.frames.replication_messages import FROM_LEADERS, REPLICATION_MEDIA_TYPE, StreamRole
 from headrace.core.limits import REPLICATION_TICK_MS
-from headrace.core.replication.follower_stream import EpochAnswered, FollowerStream, Happening, Moved, Received, Refused
+from headrace.core.replication.follower_stream import (
+    FollowerStream,
+    Happening,
+    Moved,
+    StreamEpochAnswered,
+    StreamReceived,
+    StreamRefused,
+)
 from headrace.core.replication.isr import Ends
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey, Seat
 from headrace.http2.async_transport import AsyncStream, AsyncTransport
@@ -257,23 +264,23 @@ class FollowedStream:
             return
         try:
             match happening:
-                case Received():
+                case StreamReceived():
                     self._received(wanted, happening)
-                case EpochAnswered(_, epoch, answer):
+                case StreamEpochAnswered(_, epoch, answer):
                     wanted.partition.epoch_answered(epoch, answer)
                 case Moved():
                     del self._wanted[happening.key]
                     self._part(wanted)
                     self._way.metrics.moves.labels(self._role.value).inc()
                     self._moved(wanted)
-                case Refused(_, error):
+                case StreamRefused(_, error):
                     self._try_later(wanted, error)
                 case _:
                     assert_never(happening)
         except HeadraceError as error:
             self._try_later(wanted, error, why=error)
 
-    def _received(self, wanted: WantedPartition, received: Received) -> None:
+    def _received(self, wanted: WantedPartition, received: StreamReceived) -> None:
         """Raises what `Partition.received` raises."""
         self._way.metrics.bytes_in.inc(sum(map(len, received.batches)))
         wanted.partition.received(

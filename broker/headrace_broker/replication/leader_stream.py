@@ -27,23 +27,23 @@ from headrace.core.frames.frame import STREAM, Buffer
 from headrace.core.frames.replication_messages import (
     FROM_FOLLOWERS,
     Alive,
-    AskEpochEnd,
+    AskEpochEndMessage,
     EpochEnded,
-    Fetch,
-    Follow,
+    FetchMessage,
     FollowerMessage,
+    FollowMessage,
     Hello,
     LeaderBatches,
     LeaderFailed,
     LeaderHeartbeat,
     Move,
-    Report,
+    ReportMessage,
     StreamRole,
-    Unfollow,
+    UnfollowMessage,
 )
 from headrace.core.limits import FETCH_RECORDS_MAX, REPLICATION_READ_BYTES, REPLICATION_TICK_MS
 from headrace.core.records.header import skim_batches
-from headrace.core.replication.leader_stream import Due, LeaderChannel, LeaderStream, Throttle, Tip
+from headrace.core.replication.leader_stream import FrameDue, LeaderChannel, LeaderStream, Throttle, Tip
 from headrace.core.types import BrokerId, Offset, Seat
 from headrace.http2.bodies import RequestBody
 from headrace_broker.admission import BudgetShare
@@ -53,13 +53,13 @@ from headrace_broker.cluster.view import ClusterView
 from headrace_broker.partition.partition import Partition
 from headrace_broker.replication.open_streams import ServedStreams
 from headrace_broker.replication.recent_batches import Run
-from headrace_broker.sessions.outgoing import OutgoingFrames, ReadAhead, StreamWriter
+from headrace_broker.sessions.outgoing import OutgoingFrames, SessionReadAhead, StreamWriter
 
 REPLICATION_WATERMARK_MS = 50
 """The longest time until a follower hears of a high watermark with which no batches come."""
 
 
-class Read(NamedTuple):
+class LogRead(NamedTuple):
     """A piece of the log that is sent next."""
 
     buffers: Sequence[Buffer]
@@ -92,7 +92,7 @@ class ServedChannel:
         self.channel = channel
         self.partition = partition
         self._stream = stream
-        self._cold = ReadAhead[Read](stream.outgoing, self)
+        self._cold = SessionReadAhead[LogRead](stream.outgoing, self)
         self._reads_ahead = False
         """The last piece came from a thread."""
         partition.follow_appends(self.wake)
@@ -104,7 +104,7 @@ class ServedChannel:
         self._stream.outgoing.silence(self)
         self._cold.cancel()
 
-    def answer(self, question: AskEpochEnd) -> EpochEnded:
+    def answer(self, question: AskEpochEndMessage) -> EpochEnded:
         """Raises what `check_serves` raises."""
         answer = self.partition.epoch_end(question.leader_epoch, question.epoch)
         return EpochEnded(question.channel, question.leader_epoch, answer)
@@ -114,7 +114,7 @@ class ServedChannel:
         self.channel.fetch(offset, self._tip)
         self.wake()
 
-    def report(self, seat: Seat, report: Report) -> None:
+    def report(self, seat: Seat, report: ReportMessage) -> None:
         self.channel.reported(report.ends)
         self.partition.follower_reported(seat, report.leader_epoch, report.ends, report.leader_ms)
         self.wake()
@@ -134,9 +134,9 @@ class ServedChannel:
     def wake(self) -> None:
         """Look whether there is something to send."""
         match self.channel.due(self._tip):
-            case Due.NOW:
+            case FrameDue.NOW:
                 self.speak()
-            case Due.LATER:
+            case FrameDue.LATER:
                 self._stream.say_later(self)
 
     def speak(self) -> None:
@@ -145,7 +145,7 @@ class ServedChannel:
 
     def speak_if_due(self) -> None:
         """Send what has waited, where it is still due."""
-        if self.channel.due(self._tip) is not Due.NOTHING:
+        if self.channel.due(self._tip) is not FrameDue.NOTHING:
             self.speak()
 
     def next_frame(self, max_bytes: int) -> Sequence[Buffer]:
@@ -158,7 +158,7 @@ class ServedChannel:
             return ()
         return self._frame(read) if read is not None else ()
 
-    def _frame(self, read: Read) -> list[Buffer]:
+    def _frame(self, read: LogRead) -> list[Buffer]:
         channel, tip, size = self.channel, self._tip, read.nbytes
         frame = LeaderBatches(
             channel.number,
@@ -172,13 +172,13 @@ class ServedChannel:
         self._stream.sent(size)
         if channel.sent(size, read.next_offset, tip._replace(log_end=read.log_end)):
             self._stream.end_channel(self, Move(channel.number, channel.leader_epoch))
-        elif self._reads_ahead and channel.due(self._tip) is Due.NOW:
+        elif self._reads_ahead and channel.due(self._tip) is FrameDue.NOW:
             self._begin_reading()
         else:
             self.wake()
         return frame
 
-    def _read(self, max_bytes: int) -> Read | None:
+    def _read(self, max_bytes: int) -> LogRead | None:
         """Return None where the read has to be waited for."""
         if self._cold.is_under_way:
             read = self._cold.take()
@@ -188,10 +188,10 @@ class ServedChannel:
         tip = self._tip
         offset, room = self.channel.start(tip), self._piece(max_bytes)
         if offset >= tip.log_end or not room:
-            return Read((), 0, offset, tip.log_end)
+            return LogRead((), 0, offset, tip.log_end)
         recent = self.partition.recent.find(self.channel.key, self.channel.leader_epoch, offset, room)
         if recent is not None:
-            return Read(recent.buffers, recent.nbytes, recent.next_offset, tip.log_end)
+            return LogRead(recent.buffers, recent.nbytes, recent.next_offset, tip.log_end)
         # What has lain on the disk for a while is checked before it is handed on as a copy.
         if self._stream.throttle.wait_ms(monotonic_ms()) or offset < self.partition.log.active_segment:
             buffers = None
@@ -208,7 +208,7 @@ class ServedChannel:
     def _begin_reading(self) -> None:
         self._cold.begin(self._read_cold)
 
-    async def _read_cold(self, share: BudgetShare) -> Read:
+    async def _read_cold(self, share: BudgetShare) -> LogRead:
         await asyncio.sleep(self._stream.throttle.wait_ms(monotonic_ms()) / 1000)
         tip = self._tip
         offset, room = self.channel.start(tip), max(1, self._piece(REPLICATION_READ_BYTES))
@@ -216,7 +216,7 @@ class ServedChannel:
         share.resize(sum(map(len, buffers)))
         return self._found(buffers, offset, tip)
 
-    def _found(self, buffers: Sequence[Buffer], offset: Offset, tip: Tip) -> Read:
+    def _found(self, buffers: Sequence[Buffer], offset: Offset, tip: Tip) -> LogRead:
         size, next_offset = sum(map(len, buffers)), offset
         self._stream.throttle.took(size, monotonic_ms())
         if buffers:
@@ -224,7 +224,7 @@ class ServedChannel:
             next_offset, is_one_batch = last.next_offset, len(buffers) == 1 and last.batches == 1
             run = Run(self.channel.leader_epoch, buffers, size, next_offset, is_one_batch)
             self.partition.recent.read(self.channel.key, offset, run)
-        return Read(buffers, size, next_offset, tip.log_end)
+        return LogRead(buffers, size, next_offset, tip.log_end)
 
     @property
     def _tip(self) -> Tip:
@@ -338,13 +338,13 @@ class ServedStream:
         match message:
             case Hello():
                 self._greet(message)
-            case Follow():
+            case FollowMessage():
                 self._follow(message)
             case Alive(leader_ms):
                 if self._stream.repeats.is_due(monotonic_ms()):
                     for channel in tuple(self._channels.values()):
                         channel.report_again(self._stream.seat, leader_ms)
-            case Report() | AskEpochEnd() | Fetch() | Unfollow():
+            case ReportMessage() | AskEpochEndMessage() | FetchMessage() | UnfollowMessage():
                 found = self._stream.find(message.channel)
                 if found is not None:
                     self._hear(self._channels[found.number], message)
@@ -358,7 +358,7 @@ class ServedStream:
         self._streams.introduce(self, hello.seat.broker, hello.role)
         self.outgoing.say(LeaderHeartbeat(monotonic_ms()).pack())
 
-    def _follow(self, follow: Follow) -> None:
+    def _follow(self, follow: FollowMessage) -> None:
         try:
             channel = self._stream.open(follow)
         except ThrottledError as error:
@@ -373,16 +373,18 @@ class ServedStream:
             self._stream.close(channel)
             self._refuse(LeaderFailed(follow.channel, error))
 
-    def _hear(self, channel: ServedChannel, message: Report | AskEpochEnd | Fetch | Unfollow) -> None:
+    def _hear(
+        self, channel: ServedChannel, message: ReportMessage | AskEpochEndMessage | FetchMessage | UnfollowMessage
+    ) -> None:
         try:
             match message:
-                case Report():
+                case ReportMessage():
                     channel.report(self._stream.seat, message)
-                case AskEpochEnd():
+                case AskEpochEndMessage():
                     self.outgoing.say(channel.answer(message).pack())
-                case Fetch():
+                case FetchMessage():
                     channel.fetch(message.offset)
-                case Unfollow(_, _, why):
+                case UnfollowMessage(_, _, why):
                     self._forget(channel)
                     if why is not None:
                         self._complain(channel, why)

@@ -2,7 +2,7 @@
 
 Each is about a `LedPartition`: the partition, for as long as this broker leads it in one epoch.
 
-A `FetchChannel` pushes batches as they are committed, for as long as there is credit.
+A `ServedFetchChannel` pushes batches as they are committed, for as long as there is credit.
 
     waiting ── credit, or the high watermark rises ──> ready ── its turn ──> a frame ──> ready, or waiting
                                                          └── not in the page cache ──> reading in a thread ──> ready
@@ -10,9 +10,9 @@ A `FetchChannel` pushes batches as they are committed, for as long as there is c
 It holds one piece of the log at most, and a second one while the first is sent: whoever is far behind is read for in a
 thread, in larger pieces and ahead of the writer. The rules for what it may see are those of `partition.fetch`.
 
-A `ProduceChannel` checks batches as they come, appends them in groups, answers in order. Produces that arrive together
-are appended together, in one write: what is collected is appended by `flush`, before the session waits for anything.
-`Ledger` (core) says what is answered when. A produce that takes long to check is checked by a task; the
+A `ServedProduceChannel` checks batches as they come, appends them in groups, answers in order. Produces that arrive
+together are appended together, in one write: what is collected is appended by `flush`, before the session waits for
+anything. `Ledger` (core) says what is answered when. A produce that takes long to check is checked by a task; the
 session hands over no other frame before that is done (`Channels.checked`).
 """
 
@@ -27,7 +27,7 @@ from headrace.core.frames.frame import Buffer
 from headrace.core.frames.session_messages import (
     UNKNOWN_OFFSET,
     Batches,
-    Closed,
+    ChannelClosed,
     Failed,
     Ledger,
     Produce,
@@ -41,11 +41,11 @@ from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.types import LeaderEpoch, Offset
 from headrace_broker.admission import Admission
 from headrace_broker.cluster.locator import Elsewhere, Locator
-from headrace_broker.partition.fetch import Fetched, fetch, fetch_cached, known_end, start_offset
+from headrace_broker.partition.fetch import FetchedBatches, fetch, fetch_cached, known_end, start_offset
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import Edge, FetchQuery, Place, ProduceQuery, ValueFormat
 from headrace_broker.partition.record_checks import check_bodies, check_bodies_in_thread, take_long
-from headrace_broker.sessions.outgoing import OutgoingFrames, ReadAhead
+from headrace_broker.sessions.outgoing import OutgoingFrames, SessionReadAhead
 from headrace_broker.storage.log_appender import AppendedBatches
 
 SESSION_COLD_READ_BYTES = 4 << 20
@@ -117,7 +117,7 @@ class LedPartition:
         )
 
 
-class FetchChannel:
+class ServedFetchChannel:
     is_pending = False
     """Nobody waits for an answer."""
 
@@ -127,7 +127,7 @@ class FetchChannel:
         hold: LedPartition,
         terms: FetchTerms,
         outgoing: OutgoingFrames,
-        over: Callable[[Failed | Closed], None],
+        over: Callable[[Failed | ChannelClosed], None],
     ) -> None:
         """`over` is told the last word on it. Raises what `fetch` raises."""
         self.number = number
@@ -139,7 +139,7 @@ class FetchChannel:
         self.offset = start_offset(hold.partition, self._query(offset, terms.max_bytes))
         """The offset where the next frame begins."""
         self._outgoing = outgoing
-        self._cold = ReadAhead[Fetched](outgoing, self)
+        self._cold = SessionReadAhead[FetchedBatches](outgoing, self)
         """The reads of what was not in the page cache."""
         self._reads_ahead = False
         """The last piece came from a thread."""
@@ -186,7 +186,7 @@ class FetchChannel:
 
     def close(self) -> None:
         """The client wants no more of it."""
-        self._over(Closed(self.number))
+        self._over(ChannelClosed(self.number))
 
     def leave(self) -> None:
         """The channel is over, or its session is."""
@@ -194,7 +194,7 @@ class FetchChannel:
         self._outgoing.silence(self)
         self._cold.cancel()
 
-    def _fetched(self, max_bytes: int) -> Fetched | None:
+    def _fetched(self, max_bytes: int) -> FetchedBatches | None:
         """Return None where the read has to be waited for."""
         if self._cold.is_under_way:
             fetched = self._cold.take()
@@ -238,7 +238,7 @@ class _CheckedBatch(NamedTuple):
     batches: list[RawBatch]
 
 
-class ProduceChannel:
+class ServedProduceChannel:
     def __init__(
         self,
         number: int,
@@ -246,7 +246,7 @@ class ProduceChannel:
         query: ProduceQuery,
         admission: Admission,
         outgoing: OutgoingFrames,
-        over: Callable[[Failed | Closed], None],
+        over: Callable[[Failed | ChannelClosed], None],
     ) -> None:
         """`over` is told the last word on it."""
         self.number = number
@@ -346,7 +346,7 @@ class ProduceChannel:
         self._tell()
 
     def close(self) -> None:
-        """The client wants no more of it: `Closed` follows the last answer."""
+        """The client wants no more of it: `ChannelClosed` follows the last answer."""
         self.flush()
         self._ledger.close()
         self._tell()

@@ -5,7 +5,8 @@ that has something to send sends one frame a turn, so that one far behind never 
 leave together, too. If the other side does not take the frames, that holds up the writer, and after some answers the
 reader of the stream too. Lives as long as its session or replication stream, which alone uses it.
 
-`ReadAhead` is a read that has to wait for the disk: made in a thread, then held until its turn to be sent has come.
+`SessionReadAhead` is a read that has to wait for the disk: made in a thread, then held until its turn to be sent has
+come.
 
     idle ── begin ──> waiting for its turn to read ──> reading ──> ready (the writer is told) ── take ──> idle
 
@@ -209,7 +210,7 @@ class OutgoingFrames:
 T = TypeVar("T")
 
 
-class ReadAhead(Generic[T]):
+class SessionReadAhead(Generic[T]):
     def __init__(self, outgoing: OutgoingFrames, source: FrameSource) -> None:
         """`source` is let speak as soon as something was read for it."""
         self._outgoing = outgoing

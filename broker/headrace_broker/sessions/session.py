@@ -26,12 +26,12 @@ from headrace.core.frames.frame import STREAM, Frame
 from headrace.core.frames.session_messages import (
     FROM_CLIENTS,
     SESSION_CHANNELS_MAX,
-    Close,
-    Closed,
+    ChannelClosed,
+    ChannelOpened,
+    CloseChannel,
     Credit,
     Failed,
     Heartbeat,
-    Opened,
     OpenFetch,
     OpenProduce,
     Produce,
@@ -46,7 +46,7 @@ from headrace_broker.clock import monotonic_ms
 from headrace_broker.cluster.locator import Locator
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition.queries import Place, ProduceQuery
-from headrace_broker.sessions.channels import FetchChannel, LedPartition, ProduceChannel
+from headrace_broker.sessions.channels import LedPartition, ServedFetchChannel, ServedProduceChannel
 from headrace_broker.sessions.open_sessions import OpenSessions
 from headrace_broker.sessions.outgoing import ROOM_S, OutgoingFrames, StreamWriter
 
@@ -54,7 +54,7 @@ SESSION_ROOM_STALLS_MAX = 8
 """A frame that room is kept for comes within so many times `HTTP_STALL_MS`, however slow its client is."""
 
 
-Channel = ProduceChannel | FetchChannel
+Channel = ServedProduceChannel | ServedFetchChannel
 
 
 class ChannelOpener:
@@ -66,21 +66,21 @@ class ChannelOpener:
         self._admission = admission
 
     def open(
-        self, opening: object, outgoing: OutgoingFrames, over: Callable[[Failed | Closed], None]
-    ) -> tuple[Channel, Opened]:
+        self, opening: object, outgoing: OutgoingFrames, over: Callable[[Failed | ChannelClosed], None]
+    ) -> tuple[Channel, ChannelOpened]:
         """The channel, and what its client is told. Raises what `LedPartition.take` raises, InternalTopicError."""
         match opening:
             case OpenProduce(number, terms):
                 self._internal.check_writable(terms.topic, stages=True)
                 hold = LedPartition.take(self._locator, Place(terms.topic, terms.partition), terms.fence)
                 query = ProduceQuery(terms.acks, terms.timeout_ms, hold.fence)
-                opened = Opened(number, hold.standing())
-                return ProduceChannel(number, hold, query, self._admission, outgoing, over), opened
+                opened = ChannelOpened(number, hold.standing())
+                return ServedProduceChannel(number, hold, query, self._admission, outgoing, over), opened
             case OpenFetch(number, terms):
                 self._internal.check_readable(terms.topic)
                 hold = LedPartition.take(self._locator, Place(terms.topic, terms.partition), terms.fence)
-                channel = FetchChannel(number, hold, terms, outgoing, over)
-                return channel, Opened(number, hold.standing(channel.offset))
+                channel = ServedFetchChannel(number, hold, terms, outgoing, over)
+                return channel, ChannelOpened(number, hold.standing(channel.offset))
             case _:
                 raise AssertionError("one of the two")
 
@@ -94,7 +94,7 @@ class Channels:
         self._outgoing = outgoing
         self._on_empty = on_empty
         self._open = OpenChannels[Channel]()
-        self._collecting: dict[ProduceChannel, None] = {}
+        self._collecting: dict[ServedProduceChannel, None] = {}
         """The channels that may have something to append."""
         self._checking: asyncio.Task[None] | None = None
         self._refusal: HeadraceError | None = None
@@ -128,13 +128,13 @@ class Channels:
         match message:
             case _ if channel is None:
                 pass  # It is over: what was still sent on it is skipped.
-            case Produce() if isinstance(channel, ProduceChannel):
+            case Produce() if isinstance(channel, ServedProduceChannel):
                 channel.collect(message)
                 self._collecting[channel] = None
                 self._checking = channel.checking
-            case Credit() if isinstance(channel, FetchChannel):
+            case Credit() if isinstance(channel, ServedFetchChannel):
                 channel.add_credit(message.nbytes)
-            case Close():
+            case CloseChannel():
                 channel.close()
             case _:
                 raise BrokenSessionError(
@@ -179,11 +179,11 @@ class Channels:
         else:
             self._outgoing.say(opened.pack())
 
-    def _over(self, last_word: Failed | Closed) -> None:
+    def _over(self, last_word: Failed | ChannelClosed) -> None:
         self._open.pop(last_word.channel).leave()
         self._say_last(last_word)
 
-    def _say_last(self, last_word: Failed | Closed) -> None:
+    def _say_last(self, last_word: Failed | ChannelClosed) -> None:
         if isinstance(last_word, Failed):
             self._metrics.errors.labels(last_word.error.code).inc()
         self._outgoing.say(last_word.pack())

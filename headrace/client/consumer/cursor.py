@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from headrace.client.record import Record, TopicPartition
-from headrace.client.transport.retry import Failure, GiveUp, RetryPolicy, TryAgain
+from headrace.client.transport.retry import Failure, RetryPolicy, StopTrying, TryAgain
 from headrace.core.errors import HeadraceError
 from headrace.core.limits import FETCH_LONG_POLL_MS
 
@@ -233,7 +233,7 @@ class FetchPlan:
         cursor.ask_at, cursor.unread = next_offset, True
         return True
 
-    def failed(self, ask: Ask, error: HeadraceError, now_ms: int, random: Random) -> TryAgain | GiveUp | None:
+    def failed(self, ask: Ask, error: HeadraceError, now_ms: int, random: Random) -> TryAgain | StopTrying | None:
         """None: nobody wants the answer any more."""
         cursor = ask.cursor
         if not ask.is_current():
@@ -249,7 +249,7 @@ class FetchPlan:
         match decision:
             case TryAgain(at_ms):
                 cursor.not_before_ms = at_ms
-            case GiveUp():
+            case StopTrying():
                 cursor.attempts = cursor.not_before_ms = 0
         return decision
 

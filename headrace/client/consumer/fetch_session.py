@@ -25,10 +25,10 @@ from headrace.client.consumer.cursor import Ask
 from headrace.client.consumer.read_ahead import Answered
 from headrace.client.record import TopicPartition
 from headrace.client.transport.calls import Fetched, fetch_terms, overdue_error
-from headrace.client.transport.errands import BrokerErrands, Errand, Stream
+from headrace.client.transport.errands import BrokerErrands, Errand, StreamPort
 from headrace.client.transport.leader_session import KnownSessions, LeaderSession
 from headrace.core.errors import HeadraceError, StalledError
-from headrace.core.frames.session_messages import Batches, BrokerMessage, Close, Credit, OpenFetch
+from headrace.core.frames.session_messages import Batches, BrokerMessage, CloseChannel, Credit, OpenFetch
 from headrace.core.frames.session_terms import FetchTerms
 from headrace.core.limits import FETCH_LONG_POLL_MS
 from headrace.core.log.epochs import NO_EPOCH
@@ -93,7 +93,7 @@ class FetchSession(LeaderSession[FetchChannel, Answered]):
     def close(self, channel: FetchChannel) -> None:
         """Nobody wants it any more."""
         if self._channels.pop(channel.number, None) is not None:
-            self._outgoing += Close(channel.number).pack()
+            self._outgoing += CloseChannel(channel.number).pack()
 
     def idle(self, now_ms: int) -> list[Answered]:
         """Asks that have waited for long enough are answered: there is nothing new."""
@@ -226,7 +226,7 @@ class FetchSessions(KnownSessions[FetchSession]):
     def __init__(self, brokers: BrokerErrands, tell: Callable[[Answered], None]) -> None:
         super().__init__(brokers, FetchSession)
         self._tell = tell
-        self._channels: FetchChannels[Stream] = FetchChannels()
+        self._channels: FetchChannels[StreamPort] = FetchChannels()
 
     def ask(self, ask: Ask) -> bool:
         """Ask on the channel that goes on there. False: there is none."""

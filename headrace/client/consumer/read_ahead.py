@@ -20,7 +20,7 @@ from headrace.client.consumer.options import EARLIEST, LATEST, RAISE
 from headrace.client.record import TopicPartition
 from headrace.client.transport.calls import Directory, Fetched
 from headrace.client.transport.metadata import TopicLayout
-from headrace.client.transport.retry import GiveUp, RetryPolicy, Trouble, TryAgain
+from headrace.client.transport.retry import RetryPolicy, StopTrying, Trouble, TryAgain
 from headrace.core.errors import (
     CorruptBatchError,
     HeadraceError,
@@ -140,7 +140,7 @@ class ReadAhead:
             return
         decision = self.plan.failed(ask, error, now_ms, self._random)
         match decision:
-            case GiveUp(last):
+            case StopTrying(last):
                 raise last
             case TryAgain(_, refresh):
                 if refresh:

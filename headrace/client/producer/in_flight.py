@@ -28,7 +28,7 @@ from headrace.client.producer.writer import ProducerOptions, unsendable
 from headrace.client.record import TopicPartition
 from headrace.client.transport.calls import Buffers
 from headrace.client.transport.metadata import TopicLayout
-from headrace.client.transport.retry import Failure, GiveUp, RetryPolicy, Trouble, TryAgain
+from headrace.client.transport.retry import Failure, RetryPolicy, StopTrying, Trouble, TryAgain
 from headrace.core.errors import (
     FencedProducerError,
     HeadraceError,
@@ -215,18 +215,18 @@ class InFlight(Generic[Rows]):
             case TryAgain(at_ms, refresh):
                 again = Again(batches, error, at_ms, renumber=isinstance(error, _MISNUMBERED))
                 return Verdict(topic if refresh else None, again)
-            case GiveUp(last):
+            case StopTrying(last):
                 return Verdict(None, Again(behind) if behind else None, (first, last))
 
     def arrived(self, batch: Batch) -> None:
         self.watchdog.moved()
         self.accumulator.arrived(batch)
 
-    def decide(self, batch: Batch, error: HeadraceError, now_ms: int) -> TryAgain | GiveUp:
+    def decide(self, batch: Batch, error: HeadraceError, now_ms: int) -> TryAgain | StopTrying:
         """Then `put_back` or `given_up`."""
         batch.attempts += 1
         if isinstance(error, _MISNUMBERED) and batch.may_be_written:
-            return GiveUp(_left_open(batch, error))
+            return StopTrying(_left_open(batch, error))
         failure = Failure(_what(batch), error, batch.attempts, batch.opened_ms, batch.sent_ms)
         return self._policy.decide(failure, now_ms, self._random)
 

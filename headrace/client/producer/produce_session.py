@@ -16,7 +16,7 @@ from headrace.client.producer.in_flight import Arrived, Outcome, Refused, leaves
 from headrace.client.record import TopicPartition
 from headrace.client.transport import calls
 from headrace.client.transport.calls import Buffers
-from headrace.client.transport.errands import BrokerErrands, Errand, Stream
+from headrace.client.transport.errands import BrokerErrands, Errand, StreamPort
 from headrace.client.transport.leader_session import KnownSessions, LeaderSession
 from headrace.core.errors import BrokenSessionError, HeadraceError
 from headrace.core.frames.session_messages import BrokerMessage, OpenProduce, Produce, Produced
@@ -81,7 +81,7 @@ class ProduceSessions(KnownSessions[ProduceSession]):
         """`stopped` hears, in a sentence, that somebody from outside has ended the reading of answers."""
         super().__init__(brokers, ProduceSession)
         self._acks, self._tell, self._stopped = acks, tell, stopped
-        self._channels: dict[TopicPartition, tuple[ProduceSession, ProduceChannel, Stream]] = {}
+        self._channels: dict[TopicPartition, tuple[ProduceSession, ProduceChannel, StreamPort]] = {}
 
     def has_channel(self, partition: TopicPartition) -> bool:
         """Whether there is one, which may be over by the time that something is sent."""

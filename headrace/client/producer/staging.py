@@ -29,7 +29,7 @@ from headrace.core.errors import HeadraceError, InvalidRequestError, RemoteError
 from headrace.core.limits import COMMIT_WAIT_MS_MAX, DELIVERY_TIMEOUT_MS_DEFAULT, PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.arrays import long_numbers
 from headrace.core.records.arrow_message import times_in
-from headrace.core.staging.decisions import Share, StagedBatch
+from headrace.core.staging.decisions import StagedBatch, StagedShare
 from headrace.core.staging.requests import Staging, commit_body, parse_staging, parse_status, writer_path
 from headrace.core.staging.writer_machine import Status
 from headrace.core.staging.writers import WriterName
@@ -52,7 +52,7 @@ class Staged:
     """What one task has staged, in order. Small: it goes from the task to the driver."""
 
     staging_uid: TopicUid
-    shares: tuple[Share, ...]
+    shares: tuple[StagedShare, ...]
 
     @property
     def record_count(self) -> int:
@@ -211,7 +211,7 @@ class Stager:
                 last = Offset(written.base_offset + written.record_count - 1)
                 staged = StagedBatch(PartitionId(written.partition), Offset(written.base_offset), last)
                 batches.setdefault(place, []).append(staged)
-        shares = (Share(place.topic, self._key(place), tuple(each)) for place, each in sorted(batches.items()))
+        shares = (StagedShare(place.topic, self._key(place), tuple(each)) for place, each in sorted(batches.items()))
         return Staged(self._where.uid, tuple(shares))
 
     def close(self) -> None:
@@ -246,9 +246,9 @@ class Stager:
         return PartitionKey(TopicUid(self._topics.layout(place.topic).uid), PartitionId(place.partition))
 
 
-def _merged(staged: Iterable[Staged]) -> tuple[TopicUid, list[Share]]:
+def _merged(staged: Iterable[Staged]) -> tuple[TopicUid, list[StagedShare]]:
     """One share for each partition: what the first task has staged for it comes first."""
-    shares: dict[PartitionKey, Share] = {}
+    shares: dict[PartitionKey, StagedShare] = {}
     uid = TopicUid("")
     for each in staged:
         uid = each.staging_uid

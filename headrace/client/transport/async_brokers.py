@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.client.transport import calls
 from headrace.client.transport.calls import Call
-from headrace.client.transport.errands import BrokerErrands, Course, Errand, Listener, Session, T
+from headrace.client.transport.errands import BrokerErrands, Course, Errand, Listener, SessionPort, T
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, LocalError
 from headrace.core.limits import OFFSET_REQUESTS_MAX
 from headrace.http2.async_transport import AsyncStream, AsyncTransport
@@ -104,7 +104,7 @@ class AsyncBrokers(BrokerErrands):
             for task in tasks:
                 task.cancel()
 
-    async def connect(self, session: Session, listener: Listener) -> AsyncStream:
+    async def connect(self, session: SessionPort, listener: Listener) -> AsyncStream:
         url = session.url + calls.SESSIONS_PATH
         stream = await self._transport.open("POST", url, headers=self.session_headers, decode=session.decode)
         task = asyncio.get_running_loop().create_task(_read(listener, session, stream), name="headrace-session")
@@ -112,14 +112,14 @@ class AsyncBrokers(BrokerErrands):
         task.add_done_callback(partial(self._done, listener, session))
         return stream
 
-    def _done(self, listener: Listener, session: Session, task: asyncio.Task[None]) -> None:
+    def _done(self, listener: Listener, session: SessionPort, task: asyncio.Task[None]) -> None:
         """A task may be cancelled before it has begun: it says nothing then."""
         self._readers.discard(task)
         if task.cancelled():
             listener.cancelled(session)
 
 
-async def _read(listener: Listener, session: Session, stream: AsyncStream) -> None:
+async def _read(listener: Listener, session: SessionPort, stream: AsyncStream) -> None:
     try:
         while chunks := await stream.receive(None):
             listener.arrived(session, stream, chunks)

@@ -19,7 +19,7 @@ from typing import Any
 
 from headrace.client.transport import calls
 from headrace.client.transport.calls import Call
-from headrace.client.transport.errands import BrokerErrands, Course, Errand, Listener, Session, T
+from headrace.client.transport.errands import BrokerErrands, Course, Errand, Listener, SessionPort, T
 from headrace.core.limits import OFFSET_REQUESTS_MAX
 from headrace.http2.blocking_transport import BlockingStream, BlockingTransport
 from headrace.http2.exchange import Response
@@ -151,7 +151,7 @@ class Brokers(BrokerErrands):
         except Exception as error:
             tell((number, None, error))
 
-    def connect(self, session: Session, listener: Listener) -> BlockingStream:
+    def connect(self, session: SessionPort, listener: Listener) -> BlockingStream:
         return self._transport.open(
             "POST",
             session.url + calls.SESSIONS_PATH,
@@ -161,7 +161,7 @@ class Brokers(BrokerErrands):
         )
 
 
-def _happened(listener: Listener, session: Session, stream: BlockingStream) -> None:
+def _happened(listener: Listener, session: SessionPort, stream: BlockingStream) -> None:
     """Called by the connection's thread."""
     is_over = stream.is_over
     chunks = stream.take()

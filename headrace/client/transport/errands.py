@@ -48,7 +48,7 @@ class Step(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange(Step):
+class RequestStep(Step):
     """A request to this URL; it gives the Response, of any status. Raises BrokerUnreachableError."""
 
     url: str
@@ -59,7 +59,7 @@ class Exchange(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Pause(Step):
+class PauseStep(Step):
     """Wait until then; it gives True where the client is closed by then, or meanwhile."""
 
     until_ms: int
@@ -93,7 +93,7 @@ class Each(Step):
 class Connect(Step):
     """Open a stream to the broker of `session`; `listener` hears of what comes, and why it ends."""
 
-    session: "Session"
+    session: "SessionPort"
     listener: "Listener"
 
     def by(self, face: "BrokerErrands") -> Any:
@@ -135,14 +135,14 @@ class Course(Generic[T]):
             self.step, self.result = None, ended.value
 
 
-class Session(Protocol):
+class SessionPort(Protocol):
     url: str
 
     @property
     def decode(self) -> Decode: ...
 
 
-class Stream(Protocol):
+class StreamPort(Protocol):
     """The stream of a session. `send` never waits."""
 
     @property
@@ -214,7 +214,7 @@ class BrokerErrands(ABC):
 
     @abstractmethod
     def exchange(self, url: str, call: Call) -> Any:
-        """Carry out an `Exchange`; the others likewise."""
+        """Carry out an `RequestStep`; the others likewise."""
 
     @abstractmethod
     def pause(self, seconds: float) -> Any: ...
@@ -226,7 +226,7 @@ class BrokerErrands(ABC):
     def each(self, errands: Sequence[Errand[Any]]) -> Any: ...
 
     @abstractmethod
-    def connect(self, session: Session, listener: Listener) -> Any: ...
+    def connect(self, session: SessionPort, listener: Listener) -> Any: ...
 
     @property
     def session_headers(self) -> dict[str, str]:
@@ -247,7 +247,7 @@ class BrokerErrands(ABC):
                 again = retries.failed(error, now_ms(), self._random)
             if again.refresh and topic is not None:
                 self.directory.forget(topic)
-            if (yield Pause(again.at_ms)):
+            if (yield PauseStep(again.at_ms)):
                 raise LocalError(f"{what}: closed meanwhile")
 
     # -- metadata ----------------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ class BrokerErrands(ABC):
         """With one attempt."""
         url = self.directory.url_for(call, now_ms())
         try:
-            answer: Response = yield Exchange(url, call)
+            answer: Response = yield RequestStep(url, call)
         except BrokerUnreachableError as error:
             raise self.directory.unreachable(url, error, now_ms()) from error.__cause__
         self.directory.answered(url, answer)

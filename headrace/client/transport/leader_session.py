@@ -18,12 +18,12 @@ from headrace.client.clock import now_ms
 from headrace.client.consumed_records import allocate
 from headrace.client.record import TopicPartition
 from headrace.client.transport import calls
-from headrace.client.transport.errands import BrokerErrands, Connect, Errand, Stream, alone
+from headrace.client.transport.errands import BrokerErrands, Connect, Errand, StreamPort, alone
 from headrace.client.transport.metadata import TopicLayout
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError, NotLeaderError
 from headrace.core.frames.channels import OpenChannels
 from headrace.core.frames.frame import STREAM, Frame
-from headrace.core.frames.session_messages import FROM_BROKERS, BrokerMessage, Closed, Failed, Heartbeat
+from headrace.core.frames.session_messages import FROM_BROKERS, BrokerMessage, ChannelClosed, Failed, Heartbeat
 from headrace.http2.exchange import Response
 
 
@@ -108,7 +108,7 @@ class LeaderSession(ABC, Generic[C, N]):
     def _take(self, message: BrokerMessage) -> list[N]:
         if isinstance(message, Failed):
             return self.end(message.error) if message.channel == STREAM else self._over(message.channel, message.error)
-        if isinstance(message, Closed):
+        if isinstance(message, ChannelClosed):
             return self._over(message.channel, BrokerUnreachableError(f"broker {self.url} has closed the channel"))
         channel = None if isinstance(message, Heartbeat) else self._channels.get(message.channel)
         return [] if channel is None else self._hear(channel, message)
@@ -145,7 +145,7 @@ class KnownSessions(ABC, Generic[S]):
         self._guard = brokers.new_guard()
         self._opening: dict[str, Any] = {}
         """A lock for each server."""
-        self._streams: dict[str, tuple[S, Stream]] = {}
+        self._streams: dict[str, tuple[S, StreamPort]] = {}
         """By URL."""
         self._without: set[str] = set()
         """Servers that know no sessions."""
@@ -169,7 +169,7 @@ class KnownSessions(ABC, Generic[S]):
                 self._hear(session, news)
         return silent
 
-    def arrived(self, session: S, stream: Stream, chunks: list[Any]) -> None:
+    def arrived(self, session: S, stream: StreamPort, chunks: list[Any]) -> None:
         if stream.status >= 400:
             session.refusal += chunks
             return
@@ -177,7 +177,7 @@ class KnownSessions(ABC, Generic[S]):
             news = session.receive(chunks)
         self._hear(session, news)
 
-    def ended(self, session: S, stream: Stream, error: HeadraceError | None = None) -> None:
+    def ended(self, session: S, stream: StreamPort, error: HeadraceError | None = None) -> None:
         self._end(session, error or self._why(session, stream))
 
     def _end(self, session: S, error: HeadraceError) -> None:
@@ -186,18 +186,18 @@ class KnownSessions(ABC, Generic[S]):
             news = session.end(error)
         self._hear(session, news)
 
-    def _session(self, url: str) -> Errand[tuple[S, Stream]]:
+    def _session(self, url: str) -> Errand[tuple[S, StreamPort]]:
         """May connect."""
         lock = self._opening.setdefault(url, self._brokers.new_lock())
         return (yield from alone(lock, self._opened(url)))
 
-    def _opened(self, url: str) -> Errand[tuple[S, Stream]]:
+    def _opened(self, url: str) -> Errand[tuple[S, StreamPort]]:
         known = self._known(url)
         if known is not None:
             return known
         session = self._make_session(url)
         try:
-            stream: Stream = yield Connect(session, self)
+            stream: StreamPort = yield Connect(session, self)
         except BrokerUnreachableError as error:
             raise self._directory.unreachable(url, error, now_ms()) from error.__cause__
         self._streams[url] = session, stream
@@ -215,12 +215,12 @@ class KnownSessions(ABC, Generic[S]):
         self._directory.routes.silent(session.url, now_ms)
         return session.topics
 
-    def _known(self, url: str) -> tuple[S, Stream] | None:
+    def _known(self, url: str) -> tuple[S, StreamPort] | None:
         """The session with this server that is not over."""
         known = self._streams.get(url)
         return known if known is not None and known[0].error is None else None
 
-    def _why(self, session: S, stream: Stream) -> HeadraceError:
+    def _why(self, session: S, stream: StreamPort) -> HeadraceError:
         """Why a stream has ended that did not break."""
         if stream.status < 400:
             return calls.ended_error(session.url)

@@ -111,7 +111,7 @@ class TryAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class StopTrying:
     error: HeadraceError
 
 
@@ -122,13 +122,13 @@ class RetryPolicy:
     trouble: Trouble | None = None
     """Is told what is tried again."""
 
-    def decide(self, failure: Failure, now_ms: int, random: Random) -> TryAgain | GiveUp:
+    def decide(self, failure: Failure, now_ms: int, random: Random) -> TryAgain | StopTrying:
         error = failure.error
         if not (error.retriable or isinstance(error, self.also_retriable)):
-            return GiveUp(error)
+            return StopTrying(error)
         at_ms = now_ms + max(backoff_ms(failure.attempts, random), _retry_after_ms(error))
         if at_ms - failure.since_ms > self.timeout_ms:
-            return GiveUp(_given_up(failure, now_ms))
+            return StopTrying(_given_up(failure, now_ms))
         if self.trouble is not None:
             self.trouble.tell(failure.what, error, failure.failing_since_ms, now_ms)
         return TryAgain(at_ms, changes_layout(error))
@@ -152,7 +152,7 @@ class Retries:
         else:
             policy = RetryPolicy(self.timeout_ms, trouble=self.trouble)
         decision = policy.decide(Failure(self.what, error, self.attempts, self.since_ms, self.since_ms), now_ms, random)
-        if isinstance(decision, GiveUp):
+        if isinstance(decision, StopTrying):
             raise decision.error
         return decision
 

@@ -91,7 +91,7 @@ class Hello(NamedTuple):
         return cls(seat, said.one_of("lane", StreamRole))
 
 
-class Follow(NamedTuple):
+class FollowMessage(NamedTuple):
     """A new channel: this partition, as its leader of this epoch has it."""
 
     channel: int
@@ -110,7 +110,7 @@ class Follow(NamedTuple):
         return cls(frame.channel, LeaderEpoch(frame.leader_epoch), key)
 
 
-class AskEpochEnd(NamedTuple):
+class AskEpochEndMessage(NamedTuple):
     """The question where `epoch` ends in the leader's log."""
 
     channel: int
@@ -125,7 +125,7 @@ class AskEpochEnd(NamedTuple):
         return cls(frame.channel, LeaderEpoch(frame.leader_epoch), LeaderEpoch(frame.first))
 
 
-class Fetch(NamedTuple):
+class FetchMessage(NamedTuple):
     """A request for everything from `offset` on, up to which both logs agree."""
 
     channel: int
@@ -140,7 +140,7 @@ class Fetch(NamedTuple):
         return cls(frame.channel, LeaderEpoch(frame.leader_epoch), Offset(frame.first))
 
 
-class Report(NamedTuple):
+class ReportMessage(NamedTuple):
     """A vote: the follower has the leader's log up to these ends."""
 
     channel: int
@@ -159,7 +159,7 @@ class Report(NamedTuple):
         return cls(frame.channel, LeaderEpoch(frame.leader_epoch), ends, frame.third)
 
 
-class Unfollow(NamedTuple):
+class UnfollowMessage(NamedTuple):
     """The end of a channel, by the follower."""
 
     channel: int
@@ -183,7 +183,7 @@ class Alive(NamedTuple):
     """The follower lives, and what it holds is what it reported last, on every channel."""
 
     leader_ms: int
-    """The same as in `Report`."""
+    """The same as in `ReportMessage`."""
 
     def pack(self) -> bytes:
         return pack_head(ReplicationKind.ALIVE, STREAM, 0, 0, self.leader_ms)
@@ -275,7 +275,7 @@ class LeaderHeartbeat(NamedTuple):
         return cls(frame.first)
 
 
-FollowerMessage = Hello | Follow | AskEpochEnd | Fetch | Report | Unfollow | Alive
+FollowerMessage = Hello | FollowMessage | AskEpochEndMessage | FetchMessage | ReportMessage | UnfollowMessage | Alive
 LeaderMessage = EpochEnded | LeaderBatches | Move | LeaderFailed | LeaderHeartbeat
 
 
@@ -291,11 +291,11 @@ def _check_channel(frame: Frame) -> None:
 FROM_FOLLOWERS = MessageTable[FollowerMessage](
     {
         ReplicationKind.HELLO: (SESSION_JSON_BYTES_MAX, Hello.unpack),
-        ReplicationKind.FOLLOW: (SESSION_JSON_BYTES_MAX, Follow.unpack),
-        ReplicationKind.ASK_EPOCH_END: (0, AskEpochEnd.unpack),
-        ReplicationKind.FETCH: (0, Fetch.unpack),
-        ReplicationKind.REPORT: (0, Report.unpack),
-        ReplicationKind.UNFOLLOW: (SESSION_JSON_BYTES_MAX, Unfollow.unpack),
+        ReplicationKind.FOLLOW: (SESSION_JSON_BYTES_MAX, FollowMessage.unpack),
+        ReplicationKind.ASK_EPOCH_END: (0, AskEpochEndMessage.unpack),
+        ReplicationKind.FETCH: (0, FetchMessage.unpack),
+        ReplicationKind.REPORT: (0, ReportMessage.unpack),
+        ReplicationKind.UNFOLLOW: (SESSION_JSON_BYTES_MAX, UnfollowMessage.unpack),
         ReplicationKind.ALIVE: (0, Alive.unpack),
     },
     _check_channel,

@@ -12,7 +12,7 @@ dataclasses, because a broker makes several per batch.
 
 A `Ledger` belongs to one produce channel of one session, on the broker's side. Its invariants: answers come in the
 order of the produces, each once; after the first failure nothing is taken, and only the produces before it are still
-answered; the last message is `Failed` or `Closed`.
+answered; the last message is `Failed` or `ChannelClosed`.
 """
 
 from collections import deque
@@ -129,7 +129,7 @@ class Credit(NamedTuple):
         return cls(frame.channel, frame.first)
 
 
-class Close(NamedTuple):
+class CloseChannel(NamedTuple):
     """The end of a channel, by the client; what was produced on it is still answered."""
 
     channel: int
@@ -142,7 +142,7 @@ class Close(NamedTuple):
         return cls(frame.channel)
 
 
-class Opened(NamedTuple):
+class ChannelOpened(NamedTuple):
     channel: int
     standing: Standing
 
@@ -222,8 +222,8 @@ class Failed(NamedTuple):
         return cls(frame.channel, read_problem(frame.payload), frame.first)
 
 
-class Closed(NamedTuple):
-    """The answer to `Close`: nothing more comes on this channel."""
+class ChannelClosed(NamedTuple):
+    """The answer to `CloseChannel`: nothing more comes on this channel."""
 
     channel: int
 
@@ -246,8 +246,8 @@ class Heartbeat(NamedTuple):
         return cls()
 
 
-ClientMessage = OpenProduce | Produce | OpenFetch | Credit | Close
-BrokerMessage = Opened | Produced | Batches | Failed | Closed | Heartbeat
+ClientMessage = OpenProduce | Produce | OpenFetch | Credit | CloseChannel
+BrokerMessage = ChannelOpened | Produced | Batches | Failed | ChannelClosed | Heartbeat
 
 
 def _check_channel(frame: Frame) -> None:
@@ -261,17 +261,17 @@ FROM_CLIENTS = MessageTable[ClientMessage](
         SessionKind.PRODUCE: (SESSION_FRAME_BYTES_MAX, Produce.unpack),
         SessionKind.OPEN_FETCH: (SESSION_JSON_BYTES_MAX, OpenFetch.unpack),
         SessionKind.CREDIT: (0, Credit.unpack),
-        SessionKind.CLOSE: (0, Close.unpack),
+        SessionKind.CLOSE: (0, CloseChannel.unpack),
     },
     _check_channel,
 )
 FROM_BROKERS = MessageTable[BrokerMessage](
     {
-        SessionKind.OPENED: (SESSION_JSON_BYTES_MAX, Opened.unpack),
+        SessionKind.OPENED: (SESSION_JSON_BYTES_MAX, ChannelOpened.unpack),
         SessionKind.PRODUCED: (0, Produced.unpack),
         SessionKind.BATCHES: (BATCH_BYTES_MAX, Batches.unpack),
         SessionKind.FAILED: (SESSION_JSON_BYTES_MAX, Failed.unpack),
-        SessionKind.CLOSED: (0, Closed.unpack),
+        SessionKind.CLOSED: (0, ChannelClosed.unpack),
         SessionKind.HEARTBEAT: (0, Heartbeat.unpack),
     }
 )
@@ -292,7 +292,7 @@ class Ledger:
         self.pending = 0
         """Produces that are not answered yet."""
         self._groups: deque[ProduceGroup] = deque()
-        self._last_word: Failed | Closed | None = None
+        self._last_word: Failed | ChannelClosed | None = None
         """The last message, sent when everything before it is answered."""
         self.is_over = False
 
@@ -321,11 +321,11 @@ class Ledger:
 
     def close(self) -> None:
         if self.takes_more:
-            self._last_word = Closed(self.channel)
+            self._last_word = ChannelClosed(self.channel)
 
-    def take(self) -> list[Produced | Failed | Closed]:
+    def take(self) -> list[Produced | Failed | ChannelClosed]:
         """Return the messages that are to be sent now, in this order."""
-        said: list[Produced | Failed | Closed] = []
+        said: list[Produced | Failed | ChannelClosed] = []
         while self._groups and self._groups[0].is_done:
             group = self._groups.popleft()
             if group.error is not None:
@@ -336,7 +336,7 @@ class Ledger:
             said.append(self._end(self._last_word))
         return said
 
-    def _end(self, last_word: Failed | Closed) -> Failed | Closed:
+    def _end(self, last_word: Failed | ChannelClosed) -> Failed | ChannelClosed:
         self.is_over, self._last_word, self.pending = True, None, 0
         self._groups.clear()
         return last_word

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from headrace.core.coordinator import Answer, Persist, Refuse, Ticked
+from headrace.core.coordinator import CoordinatorAnswer, Persist, Refuse, Ticked
 from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import Entry, OffsetValue
 from headrace.core.groups.identity import (
@@ -189,4 +189,4 @@ class Ignored:
 
 
 Notice: TypeAlias = GroupChanged | Ignored
-Effect: TypeAlias = Persist[Entry] | Answer[Reply] | Refuse | Notice
+Effect: TypeAlias = Persist[Entry] | CoordinatorAnswer[Reply] | Refuse | Notice

@@ -23,7 +23,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import assert_never
 
-from headrace.core.coordinator import Answer, Persist, Refuse, Ticked
+from headrace.core.coordinator import CoordinatorAnswer, Persist, Refuse, Ticked
 from headrace.core.errors import (
     BatchTooLargeError,
     FencedMemberError,
@@ -255,7 +255,7 @@ class Group:
                 known = self.image.offsets
                 asked = known.keys() if partitions is None else partitions & known.keys()
                 found = {partition: known[partition] for partition in asked}
-                self._effects.append(Answer(request, Offsets(found), "offsets"))
+                self._effects.append(CoordinatorAnswer(request, Offsets(found), "offsets"))
             case ResetResolved():
                 self._reset(event)
             case DeletionReceived(request):
@@ -355,11 +355,11 @@ class Group:
         assigned = None if is_known else frozenset(current.assigned)
         session_ms = self._settings.session_ms
         reply = Membership(current.epoch, current.revision, assigned, self._heartbeat_ms(), session_ms)
-        self._effects.append(Answer(waiting.request, reply, "as before" if is_known else "there is news"))
+        self._effects.append(CoordinatorAnswer(waiting.request, reply, "as before" if is_known else "there is news"))
 
     def _heartbeat_ms(self) -> int:
         steady_ms = heartbeat_ms(self._settings.session_ms)
         return steady_ms if self.state is GroupState.STABLE else min(steady_ms, GROUP_HEARTBEAT_MS_RECONCILING)
 
     def _done(self, request: int) -> None:
-        self._effects.append(Answer(request, Done(), "done"))
+        self._effects.append(CoordinatorAnswer(request, Done(), "done"))

@@ -158,7 +158,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticked:
+class ReplicaTicked:
     """Time went by."""
 
 
@@ -180,7 +180,7 @@ LeaderEvent = (
     | FollowerReported
     | FollowerLeft
     | IsrProposed
-    | Ticked
+    | ReplicaTicked
     | Closed
 )
 FollowerEvent = (

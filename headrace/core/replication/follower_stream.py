@@ -22,10 +22,10 @@ from headrace.core.frames.channels import OpenChannels
 from headrace.core.frames.frame import STREAM, Buffer
 from headrace.core.frames.replication_messages import (
     Alive,
-    AskEpochEnd,
+    AskEpochEndMessage,
     EpochEnded,
-    Fetch,
-    Follow,
+    FetchMessage,
+    FollowMessage,
     Hello,
     LeaderBatches,
     LeaderFailed,
@@ -33,10 +33,10 @@ from headrace.core.frames.replication_messages import (
     LeaderMessage,
     Move,
     Pulse,
-    Report,
+    ReportMessage,
     StreamRole,
     StreamSilence,
-    Unfollow,
+    UnfollowMessage,
 )
 from headrace.core.log.epochs import EpochEnd
 from headrace.core.replication.isr import Ends
@@ -47,13 +47,13 @@ REPLICATION_UNREPORTED_BYTES = 1 << 20
 """A report that changes no vote waits for the next that does, until so much was received, or a second is over."""
 
 
-class EpochAnswered(NamedTuple):
+class StreamEpochAnswered(NamedTuple):
     key: PartitionKey
     leader_epoch: LeaderEpoch
     answer: EpochEnd
 
 
-class Received(NamedTuple):
+class StreamReceived(NamedTuple):
     key: PartitionKey
     leader_epoch: LeaderEpoch
     batches: Sequence[Buffer]
@@ -67,14 +67,14 @@ class Moved(NamedTuple):
     key: PartitionKey
 
 
-class Refused(NamedTuple):
+class StreamRefused(NamedTuple):
     """The channel of a partition is over, by the leader, which says why."""
 
     key: PartitionKey
     error: HeadraceError
 
 
-Happening = EpochAnswered | Received | Moved | Refused
+Happening = StreamEpochAnswered | StreamReceived | Moved | StreamRefused
 
 
 @dataclass(slots=True)
@@ -111,23 +111,23 @@ class FollowerStream:
         assert key not in self._by_key, "an older channel is closed first"
         channel = _Channel(self._by_number.give_number(), key, leader_epoch)
         self._by_number[channel.number] = self._by_key[key] = channel
-        self._said.append(Follow(channel.number, leader_epoch, key).pack())
+        self._said.append(FollowMessage(channel.number, leader_epoch, key).pack())
 
     def close(self, key: PartitionKey, why: HeadraceError | None = None) -> None:
         """End the channel of a partition, where there is one; `why` is the fault in what came."""
         channel = self._forget(self._by_key.get(key))
         if channel is not None:
-            self._said.append(Unfollow(channel.number, channel.leader_epoch, why).pack())
+            self._said.append(UnfollowMessage(channel.number, channel.leader_epoch, why).pack())
 
     def ask_epoch_end(self, key: PartitionKey, leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> None:
         channel = self._channel(key, leader_epoch)
         if channel is not None:
-            self._said.append(AskEpochEnd(channel.number, leader_epoch, epoch).pack())
+            self._said.append(AskEpochEndMessage(channel.number, leader_epoch, epoch).pack())
 
     def fetch(self, key: PartitionKey, leader_epoch: LeaderEpoch, offset: Offset) -> None:
         channel = self._channel(key, leader_epoch)
         if channel is not None:
-            self._said.append(Fetch(channel.number, leader_epoch, offset).pack())
+            self._said.append(FetchMessage(channel.number, leader_epoch, offset).pack())
 
     def report(self, key: PartitionKey, leader_epoch: LeaderEpoch, ends: Ends, durability: Durability) -> None:
         """`durability`: by which of the ends this replica votes."""
@@ -152,7 +152,7 @@ class FollowerStream:
         said, self._said = self._said, []
         for number, ends in self._reports.items():
             channel = self._by_number[number]
-            said.append(Report(number, channel.leader_epoch, ends, self._leader_ms).pack())
+            said.append(ReportMessage(number, channel.leader_epoch, ends, self._leader_ms).pack())
         self._reports.clear()
         return b"".join(said)
 
@@ -176,13 +176,13 @@ class FollowerStream:
                 if channel is None:
                     return None
                 channel.unreported_bytes += sum(map(len, batches))
-                return Received(channel.key, epoch, batches, watermark, start)
+                return StreamReceived(channel.key, epoch, batches, watermark, start)
             case LeaderHeartbeat(leader_ms):
                 self._leader_ms = leader_ms
                 return None
             case EpochEnded(number, epoch, answer):
                 channel = self._by_number.find(number)
-                return EpochAnswered(channel.key, epoch, answer) if channel else None
+                return StreamEpochAnswered(channel.key, epoch, answer) if channel else None
             case Move(number):
                 channel = self._forget(self._by_number.find(number))
                 return Moved(channel.key) if channel else None
@@ -190,7 +190,7 @@ class FollowerStream:
                 if number == STREAM:
                     raise error
                 channel = self._forget(self._by_number.find(number))
-                return Refused(channel.key, error) if channel else None
+                return StreamRefused(channel.key, error) if channel else None
             case _:
                 assert_never(message)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from headrace.core.errors import BrokenSessionError, DivergedLogError, NotReadyError
 from headrace.core.frames.channels import OpenChannels
-from headrace.core.frames.replication_messages import Follow, Hello, Pulse, StreamRole, StreamSilence
+from headrace.core.frames.replication_messages import FollowMessage, Hello, Pulse, StreamRole, StreamSilence
 from headrace.core.limits import REPLICATION_READ_BYTES
 from headrace.core.replication.isr import Ends
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionKey, Seat
@@ -71,7 +71,7 @@ class Tip(NamedTuple):
     high_watermark: Offset
 
 
-class Due(Enum):
+class FrameDue(Enum):
     NOTHING = "nothing"
     LATER = "later"
     """No batches, but an offset: it may wait for others."""
@@ -113,15 +113,15 @@ class LeaderChannel:
         assert self.next_offset is not None, "only what is due is read"
         return max(self.next_offset, tip.log_start)
 
-    def due(self, tip: Tip) -> Due:
+    def due(self, tip: Tip) -> FrameDue:
         """Return whether a frame is to be sent now."""
         if self.next_offset is None:
-            return Due.NOTHING
+            return FrameDue.NOTHING
         if self._owes_frame or (self.next_offset < tip.log_end and self._has_room):
-            return Due.NOW
+            return FrameDue.NOW
         if self.next_offset >= tip.log_end and (tip.high_watermark, tip.log_start) != self._told:
-            return Due.LATER
-        return Due.NOTHING
+            return FrameDue.LATER
+        return FrameDue.NOTHING
 
     @property
     def _has_room(self) -> bool:
@@ -208,7 +208,7 @@ class LeaderStream:
             )
         self._hello = hello
 
-    def open(self, follow: Follow) -> LeaderChannel:
+    def open(self, follow: FollowMessage) -> LeaderChannel:
         """Raises BrokenSessionError, and ThrottledError where only the channel is refused."""
         self._introduced  # noqa: B018 - or it raises
         self._channels.take_number(follow.channel, REPLICATION_CHANNELS_MAX)

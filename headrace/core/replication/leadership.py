@@ -47,11 +47,11 @@ from headrace.core.replication.events import (
     LeaderEvent,
     RaiseHighWatermark,
     Repeated,
+    ReplicaTicked,
     Resign,
     StateApplied,
     Synced,
     SyncFailed,
-    Ticked,
     Waiter,
     WriteFailed,
 )
@@ -239,7 +239,7 @@ class Leadership:
                 return [*syncs, *self._counted_anew(f"durability is {rules.durability}")]
             case FollowerReported() | FollowerLeft() | IsrProposed():
                 return self._heard(event, now_ms)
-            case Ticked():
+            case ReplicaTicked():
                 return self._expired(now_ms)
             case SyncFailed() | WriteFailed() | Closed():
                 return self._ended(event)

@@ -34,10 +34,10 @@ from headrace.core.replication.events import (
     Offered,
     Received,
     Repeated,
+    ReplicaTicked,
     StateApplied,
     Synced,
     SyncFailed,
-    Ticked,
     Truncated,
     WriteFailed,
 )
@@ -155,7 +155,13 @@ class Replica:
         """What to do about `event`, in this order. Raises DivergedLogError: the stream is over."""
         match event:
             case (
-                Appended() | Repeated() | FollowerReported() | FollowerLeft() | IsrProposed() | Configured() | Ticked()
+                Appended()
+                | Repeated()
+                | FollowerReported()
+                | FollowerLeft()
+                | IsrProposed()
+                | Configured()
+                | ReplicaTicked()
             ):
                 return self._leadership.step(event, now_ms)
             case Synced():

@@ -203,7 +203,7 @@ class Adopt:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportRegressed:
     """Tell the Topic's owner: nothing can be done from here."""
 
     key: PartitionKey
@@ -211,7 +211,7 @@ class Report:
     reason: str
 
 
-Action = Open | Close | Delete | Orphan | Purge | Restore | Adopt | Report
+Action = Open | Close | Delete | Orphan | Purge | Restore | Adopt | ReportRegressed
 
 
 def plan_residency(observed: ObservedPartitions) -> list[Action]:
@@ -306,12 +306,12 @@ def _vacated(partition_set: PartitionSet, observed: ObservedPartitions) -> Itera
             yield Purge(key, f"{moved}, and not back within the orphan retention")
 
 
-def _regressed(partition_set: PartitionSet, observed: ObservedPartitions) -> Iterator[Report]:
+def _regressed(partition_set: PartitionSet, observed: ObservedPartitions) -> Iterator[ReportRegressed]:
     for state in partition_set.partitions:
         key = partition_set.key(state.id)
         claimed = claim(state, observed.me, observed.logs[key]) if key in observed.logs else None
         if isinstance(claimed, Regressed):
-            yield Report(key, partition_set.topic_name, claimed.reason)
+            yield ReportRegressed(key, partition_set.topic_name, claimed.reason)
 
 
 def _plan_deletion(partition_set: PartitionSet, observed: ObservedPartitions) -> list[Action]:

@@ -54,7 +54,7 @@ class StagedBatch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class StagedShare:
     """What one partition of a topic is to get, in this order."""
 
     topic: str
@@ -73,7 +73,7 @@ class Decision:
     batch: int
     staging_uid: TopicUid
     """Of the topic that the stages are in."""
-    shares: tuple[Share, ...]
+    shares: tuple[StagedShare, ...]
     """None of one that is done."""
     decided_ms: int
     """Wall time."""
@@ -143,7 +143,7 @@ def bytes_of(entry: WriterRecord) -> int:
     return _FEW_BYTES + texts + sum(_SHARE_BYTES + 4 * len(s.topic) + _BATCH_BYTES * len(s.batches) for s in shares)
 
 
-def share_object(share: Share) -> dict[str, Any]:
+def share_object(share: StagedShare) -> dict[str, Any]:
     return {
         "topic": share.topic,
         "topicUid": share.key.uid,
@@ -186,9 +186,11 @@ def _counts(raw: Mapping[str, Any] | None) -> Counts | None:
     return None if raw is None else tuple((str(topic), int(count)) for topic, count in raw.items())
 
 
-def _share(raw: Mapping[str, Any]) -> Share:
+def _share(raw: Mapping[str, Any]) -> StagedShare:
     batches = tuple(StagedBatch(PartitionId(p), Offset(base), Offset(last)) for p, base, last in raw["batches"])
-    return Share(str(raw["topic"]), PartitionKey(TopicUid(raw["topicUid"]), PartitionId(raw["partition"])), batches)
+    return StagedShare(
+        str(raw["topic"]), PartitionKey(TopicUid(raw["topicUid"]), PartitionId(raw["partition"])), batches
+    )
 
 
 def _json(value: object) -> bytes:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from headrace.core.errors import InvalidRequestError
 from headrace.core.fields import BodyFields
 from headrace.core.limits import COMMIT_WAIT_MS_MAX
-from headrace.core.staging.decisions import Decision, Share, StagedBatch, share_object
+from headrace.core.staging.decisions import Decision, StagedBatch, StagedShare, share_object
 from headrace.core.staging.writer_machine import CommitAsked, Status
 from headrace.core.staging.writers import WriterName, commits_partition, staging_partitions
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicName, TopicUid
@@ -39,7 +39,7 @@ def writer_path(writer: WriterName) -> str:
     return f"/v1/namespaces/{quote(writer.namespace, safe='')}/writers/{quote(writer.name, safe='')}"
 
 
-def commit_body(batch: int, staging_uid: TopicUid, shares: Iterable[Share], *, wait_ms: int, once: bool) -> bytes:
+def commit_body(batch: int, staging_uid: TopicUid, shares: Iterable[StagedShare], *, wait_ms: int, once: bool) -> bytes:
     body = {
         "batch": batch,
         "stagingUid": staging_uid,
@@ -91,9 +91,9 @@ def parse_staging(body: object) -> Staging:
     return Staging(topic, TopicUid(fields.text("topicUid")), tuple(map(PartitionId, fields.wholes("partitions"))))
 
 
-def _share(fields: BodyFields, writer: WriterName) -> Share:
+def _share(fields: BodyFields, writer: WriterName) -> StagedShare:
     key = PartitionKey(TopicUid(fields.text("topicUid")), PartitionId(fields.whole("partition")))
-    return Share(fields.text("topic"), key, tuple(_batch(each, writer) for each in fields.lists("batches")))
+    return StagedShare(fields.text("topic"), key, tuple(_batch(each, writer) for each in fields.lists("batches")))
 
 
 def _batch(raw: Sequence[int], writer: WriterName) -> StagedBatch:
@@ -108,7 +108,7 @@ def _batch(raw: Sequence[int], writer: WriterName) -> StagedBatch:
     return StagedBatch(PartitionId(raw[0]), Offset(raw[1]), Offset(raw[2]))
 
 
-def _check_shares(shares: Sequence[Share]) -> None:
+def _check_shares(shares: Sequence[StagedShare]) -> None:
     count = sum(len(share.batches) for share in shares)
     if count > STAGED_BATCHES_MAX:
         raise InvalidRequestError(

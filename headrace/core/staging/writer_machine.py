@@ -19,7 +19,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
-from headrace.core.coordinator import Answer, Backlog, CoordinatorState, Immediate, MachineEffect, Persist, Refuse
+from headrace.core.coordinator import (
+    Backlog,
+    CoordinatorAnswer,
+    CoordinatorState,
+    Immediate,
+    MachineEffect,
+    Persist,
+    Refuse,
+)
 from headrace.core.errors import (
     HeadraceError,
     InvalidRequestError,
@@ -154,7 +162,7 @@ class WriterMachine:
                     return [Immediate(Refuse(request, problem, problem.code))]
                 if isinstance(event, CommitAsked):
                     return self._commit(event, now_ms)
-                return [Answer(request, self._status(writer), "asked")]
+                return [CoordinatorAnswer(request, self._status(writer), "asked")]
             case SpansSeen(request, spans):
                 return self._decide(request, spans, now_ms)
             case RolledForward(writer, batch, dropped):
@@ -172,7 +180,7 @@ class WriterMachine:
             self._waiting[writer] = [each for each in waiting if each[1] > now_ms]
             for request, until_ms in waiting:
                 if until_ms <= now_ms:
-                    effects.append(Answer(request, self._status(writer), "decided, and still on its way"))
+                    effects.append(CoordinatorAnswer(request, self._status(writer), "decided, and still on its way"))
             if not self._waiting[writer]:
                 del self._waiting[writer]
         if now_ms - self._forget_ms >= _FORGET_INTERVAL_MS:
@@ -229,7 +237,7 @@ class WriterMachine:
             self._cleaning.of_no_use(event.decision.staged())
         if problem is not None:
             return [Refuse(event.request, problem, "it is not the batch that was committed")]
-        return [Answer(event.request, self._status(event.writer), "it is committed already")]
+        return [CoordinatorAnswer(event.request, self._status(event.writer), "it is committed already")]
 
     def _not_now(self, event: CommitAsked, known: Decision | None) -> HeadraceError | None:
         writer = event.writer
@@ -263,7 +271,7 @@ class WriterMachine:
         decision = decision.done(()) if is_empty else decision
         persist = self._persist(WriterRecord(event.writer, decision), "decided")
         if is_empty:
-            return [persist, Answer(request, self._status(event.writer), "there is nothing to write")]
+            return [persist, CoordinatorAnswer(request, self._status(event.writer), "there is nothing to write")]
         self._waiting.setdefault(event.writer, []).append((request, now_ms + event.wait_ms))
         return [persist, Roll(event.writer, decision, "decided")]
 
@@ -274,7 +282,7 @@ class WriterMachine:
         self._cleaning.of_no_use(known.staged())
         persist = self._persist(WriterRecord(writer, known.done(dropped)), "everything is in its partition")
         answered = (request for request, _ in self._waiting.pop(writer, ()))
-        return [persist, *(Answer(request, self._status(writer), "done") for request in answered)]
+        return [persist, *(CoordinatorAnswer(request, self._status(writer), "done") for request in answered)]
 
     def _forgotten(self) -> Iterator[WriterName]:
         for writer, decision in self.writers.items():

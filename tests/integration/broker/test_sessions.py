@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, NotReadyError
-from headrace.core.frames.session_messages import Batches, Failed, Opened, Produce, Produced
+from headrace.core.frames.session_messages import Batches, ChannelOpened, Failed, Produce, Produced
 from headrace.core.types import Acks
 from tests.support.batches import batch_of
 from tests.support.cluster import Cluster, Program
@@ -27,7 +27,7 @@ async def test_should_name_the_leader_where_another_broker_leads(shared: Cluster
             assert failed.error.details["url"] == leaders[1]
     async with session_at(leaders[1]) as session:
         session.say(to_produce(1, topic, partition=1), Produce(1, 1, [BATCH]))
-        await session.hear(Opened)
+        await session.hear(ChannelOpened)
         assert (await session.hear(Produced)).base_offset == 0
 
 
@@ -49,7 +49,7 @@ async def test_should_write_and_read_many_partitions_at_once(shared: Cluster, to
                 case Batches() as batches:
                     ends[batches.channel - 11] = batches.next_offset
                 case other:
-                    assert isinstance(other, Opened), other
+                    assert isinstance(other, ChannelOpened), other
         assert all(each == [(sequence, 2 * sequence) for sequence in range(50)] for each in answers.values())
 
 
@@ -62,7 +62,7 @@ async def test_should_end_sessions_when_the_broker_stops_and_lose_them_when_it_i
     async with session_at(url) as session:
         session.say(to_produce(1, topic), to_fetch(2, topic, credit=PLENTY))
         session.say(*(Produce(1, n, [BATCH]) for n in range(200)))
-        await session.hear(Opened)
+        await session.hear(ChannelOpened)
         stopping = asyncio.create_task(asyncio.to_thread(broker.stop))
         heard = await session.rest()
         failed = {each.channel: each for each in heard if isinstance(each, Failed)}
@@ -79,8 +79,8 @@ async def test_should_end_sessions_when_the_broker_stops_and_lose_them_when_it_i
 async def is_lost_with(broker: Program, cluster: Cluster, topic: str, records: int) -> None:
     async with session_at(cluster.leader_url(topic, 0)) as session:
         session.say(to_fetch(1, topic, offset="latest", credit=PLENTY), to_produce(2, topic))
-        assert (await session.hear(Opened)).standing.offset == records
-        await session.hear(Opened)
+        assert (await session.hear(ChannelOpened)).standing.offset == records
+        await session.hear(ChannelOpened)
         broker.kill()
         with pytest.raises(HeadraceError) as lost:
             await session.next()

@@ -9,7 +9,7 @@ from headrace.client.clock import now_ms
 from headrace.client.groups.coordinator_client import CoordinatorClient
 from headrace.client.groups.member import Sending
 from headrace.client.groups.requests import Joined
-from headrace.client.transport.errands import Errand, Pause
+from headrace.client.transport.errands import Errand, PauseStep
 from headrace.core.groups.identity import GroupState
 from headrace.core.groups.status import GroupReport
 from tests.support.client_bench import Bench
@@ -40,7 +40,7 @@ def rest(monkeypatch: pytest.MonkeyPatch) -> Rest:
         if has_news(joined):
             until_ms = now_ms() + int(DEADLINE_S * 1000)
             while not rest.is_seen and now_ms() < until_ms:
-                yield Pause(now_ms() + 1)
+                yield PauseStep(now_ms() + 1)
             assert rest.is_seen, "somebody asks whether the group is at rest"
         return joined
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.frames.frame import pack_head
-from headrace.core.frames.session_messages import Opened, Produce, SessionKind
+from headrace.core.frames.session_messages import ChannelOpened, Produce, SessionKind
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.admission import Admission
@@ -223,7 +223,7 @@ async def test_should_keep_little_of_what_sessions_push_while_there_is_no_room_f
             session.say(to_produce(1, "full"))
             session.stream.send(b"".join(Produce(1, 7, (BODY, BODY)).buffers()))
         for session in sessions:
-            await session.hear(Opened)
+            await session.hear(ChannelOpened)
         await eventually(quiet(cluster), "the broker has taken what it takes")
         hog.stream.cancel()
         for session in sessions:

@@ -6,7 +6,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
-from headrace.core.frames.session_messages import FROM_BROKERS, Batches, BrokerMessage, Opened
+from headrace.core.frames.session_messages import FROM_BROKERS, Batches, BrokerMessage, ChannelOpened
 from headrace.core.records.raw import split_batches
 from tests.support import raw_session
 from tests.support.broker_app import BrokerApp
@@ -57,7 +57,7 @@ async def test_should_do_what_the_page_says_byte_by_byte(app: BrokerApp) -> None
             await client.say(produce + batch[:100])
             await client.say(batch[100:])
             data, (opened, _) = await client.hear(2)
-            assert isinstance(opened, Opened)
+            assert isinstance(opened, ChannelOpened)
             assert data.endswith(produced)
             await client.say(packed(to_fetch(2, offset=5, credit=1)))
             _, (_, pushed) = await client.hear(2)

@@ -6,11 +6,11 @@ from random import Random
 
 from headrace.core.frames.session_messages import (
     NO_SEQUENCE,
+    ChannelOpened,
     ClientMessage,
-    Close,
+    CloseChannel,
     Credit,
     Failed,
-    Opened,
     Produce,
     Produced,
 )
@@ -50,7 +50,7 @@ class Talk:
             return self._produced()
         if roll < 0.9:
             return Credit(chance.choice(self._fetch), chance.randint(1, 1 << 20))
-        return Close(chance.randint(1, self._highest + (chance.random() < 0.02)))
+        return CloseChannel(chance.randint(1, self._highest + (chance.random() < 0.02)))
 
     def _opening(self) -> ClientMessage:
         chance = self._chance
@@ -126,7 +126,7 @@ async def test_should_survive_whatever_is_said(app: BrokerApp) -> None:
         await eventually(lambda: not app.components.sessions.open, "every session is over")
         async with session_with(transport, app.url) as session:
             session.say(to_produce(1), Produce(1, 1, [batch_of(b"last")]))
-            await session.hear(Opened)
+            await session.hear(ChannelOpened)
             answer = await session.hear(Produced)
             assert answer.base_offset + 1 == app.partition.high_watermark
     budgets = (app.admission.bodies, app.admission.answers)

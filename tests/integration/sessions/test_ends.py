@@ -18,18 +18,18 @@ from headrace.core.frames.frame import HEAD_BYTES, pack_head
 from headrace.core.frames.session_messages import (
     SESSION_MEDIA_TYPE,
     Batches,
-    Close,
-    Closed,
+    ChannelClosed,
+    ChannelOpened,
+    CloseChannel,
     Credit,
     Failed,
-    Opened,
     Produce,
     SessionKind,
 )
 from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.slow_clients import Pace, Patience
 from headrace_broker.clock import monotonic_ms
-from headrace_broker.sessions.channels import FetchChannel
+from headrace_broker.sessions.channels import ServedFetchChannel
 from headrace_broker.sessions.session import Session
 from headrace_broker.storage import log_reader
 from headrace_broker.storage.disk import NotCachedError
@@ -91,7 +91,7 @@ async def test_should_not_wait_for_ever_for_the_rest_of_a_frame(app: BrokerApp) 
     left = app.admission.bodies.left_bytes
     async with session_at(app.url) as session:
         session.say(to_produce(1))
-        await session.hear(Opened)
+        await session.hear(ChannelOpened)
         sent = packed(Produce(1, 1, [BATCH]))
         session.stream.send(sent[:-2])
         await eventually(lambda: app.admission.bodies.left_bytes < left, "room for the frame")
@@ -116,7 +116,7 @@ async def test_should_refuse_a_channel_by_itself(app: BrokerApp) -> None:
         assert isinstance(failed[0].error, UnknownTopicError)
         assert isinstance(failed[2].error, InvalidRequestError)
         assert {each.sequence for each in failed} == {-1}
-        await session.hear(Opened)
+        await session.hear(ChannelOpened)
         await session.produced(1)
 
 
@@ -127,7 +127,7 @@ async def test_should_be_read_when_there_is_room_again(app: BrokerApp) -> None:
     bodies.take(taken)
     async with session_at(app.url) as session:
         session.say(to_produce(1))
-        await session.hear(Opened)
+        await session.hear(ChannelOpened)
         sent = packed(Produce(1, 1, [BATCH]))
         session.stream.send(sent[:HEAD_BYTES])
         await eventually(lambda: bool(bodies._freed), "waiting for room")
@@ -144,7 +144,7 @@ async def test_should_not_take_a_client_for_slow_when_it_is_kept_waiting_for_roo
     bodies.take(taken)
     async with session_at(app.url) as session:
         session.say(to_produce(1))
-        await session.hear(Opened)
+        await session.hear(ChannelOpened)
         sent = packed(Produce(1, 1, [BATCH]))
         session.stream.send(sent[: HEAD_BYTES // 2])
         (served,) = app.components.sessions._tasks
@@ -175,7 +175,7 @@ async def test_should_end_a_session_whose_read_from_the_disk_fails_by_a_mistake_
     monkeypatch.setattr(log_reader, "read_once", fail)
     async with session_at(app.url) as session:
         session.say(to_fetch(1, credit=1 << 20))
-        await session.hear(Opened)
+        await session.hear(ChannelOpened)
         with pytest.raises(BrokerUnreachableError):
             await session.rest()
     await eventually(
@@ -193,7 +193,7 @@ async def test_should_serve_everybody_in_turn_when_there_is_room_for_one(app: Br
     async def produce_much() -> None:
         async with session_at(app.url) as session:
             session.say(to_produce(1), *(Produce(1, n, [part] * 4) for n in range(3)))
-            await session.hear(Opened)
+            await session.hear(ChannelOpened)
             await session.produced(3)
 
     await asyncio.gather(*(produce_much() for _ in range(6)))
@@ -204,7 +204,7 @@ async def test_should_serve_everybody_in_turn_when_there_is_room_for_one(app: Br
 async def test_should_refuse_a_batch_that_is_too_large_for_its_topic(app: BrokerApp) -> None:
     async with session_at(app.url) as session:
         session.say(to_produce(1), Produce(1, 5, [batch_of(bytes(9 << 20))]))
-        await session.hear(Opened)
+        await session.hear(ChannelOpened)
         failed = await session.failed(1)
         assert (failed.sequence, type(failed.error)) == (5, BatchTooLargeError)
 
@@ -214,8 +214,8 @@ async def test_should_end_when_the_broker_drains(app: BrokerApp) -> None:
         session.say(to_produce(1), Produce(1, 1, [BATCH]), to_fetch(2, credit=PLENTY))
         idle.say(to_fetch(1))
         heard = [type(await session.next()) for _ in range(4)]
-        assert sorted(each.__name__ for each in heard) == ["Batches", "Opened", "Opened", "Produced"]
-        await idle.hear(Opened)
+        assert sorted(each.__name__ for each in heard) == ["Batches", "ChannelOpened", "ChannelOpened", "Produced"]
+        await idle.hear(ChannelOpened)
         app.components.drain()
         for each, channels in ((session, {1, 2}), (idle, {1})):
             failed = await each.rest()
@@ -251,8 +251,8 @@ async def test_should_hold_up_no_stop_when_a_client_does_not_read(app: BrokerApp
 async def test_should_forget_a_client_that_has_gone(app: BrokerApp) -> None:
     async with session_at(app.url) as session:
         session.say(to_produce(1), to_fetch(2, credit=PLENTY))
-        await session.hear(Opened)
-        await session.hear(Opened)
+        await session.hear(ChannelOpened)
+        await session.hear(ChannelOpened)
         assert (app.components.sessions.open, app.components.sessions.channels) == (1, 2)
         session.stream.cancel()
         await eventually(lambda: not app.components.sessions.open, "no session")
@@ -270,19 +270,19 @@ async def test_should_lose_one_session_and_no_other_by_a_mistake_of_ours(
     ):
         other.say(to_fetch(1))
         session.say(to_fetch(1))
-        await other.hear(Opened)
-        await session.hear(Opened)
+        await other.hear(ChannelOpened)
+        await session.hear(ChannelOpened)
 
         def fail(*_: object) -> None:
             raise ZeroDivisionError
 
-        monkeypatch.setattr(FetchChannel, "add_credit", fail)
+        monkeypatch.setattr(ServedFetchChannel, "add_credit", fail)
         session.say(*[Credit(1, 1)] * (1 if alone else 2))
         with pytest.raises(BrokerUnreachableError):
             await session.rest()
         monkeypatch.undo()
         other.say(to_fetch(2))
-        await other.hear(Opened)
+        await other.hear(ChannelOpened)
 
 
 async def test_should_bound_sessions_and_say_how_many_there_are(app: BrokerApp) -> None:
@@ -290,7 +290,7 @@ async def test_should_bound_sessions_and_say_how_many_there_are(app: BrokerApp) 
     base = app.url.partition("/v1")[0]
     async with session_at(app.url) as session, AsyncTransport() as transport:
         session.say(to_fetch(1))
-        await session.hear(Opened)
+        await session.hear(ChannelOpened)
         refused = await transport.request("POST", base + "/v1/sessions", headers=HEADERS)
         assert (refused.status, "1 sessions open" in (await refused.read()).decode()) == (429, True)
         metrics = (await (await transport.request("GET", base + "/metrics")).read()).decode()
@@ -300,9 +300,9 @@ async def test_should_bound_sessions_and_say_how_many_there_are(app: BrokerApp) 
 
 async def test_should_answer_what_is_pending_after_the_clients_end(app: BrokerApp) -> None:
     async with session_at(app.url) as session:
-        session.say(to_produce(1), to_fetch(2), Produce(1, 1, [BATCH]), Close(1))
+        session.say(to_produce(1), to_fetch(2), Produce(1, 1, [BATCH]), CloseChannel(1))
         session.end()
         heard = await session.rest()
-        assert [type(each) for each in heard] == [Opened, Opened, *[type(each) for each in heard[2:]]]
-        assert {each.channel for each in heard if isinstance(each, Closed)} == {1, 2}
+        assert [type(each) for each in heard] == [ChannelOpened, ChannelOpened, *[type(each) for each in heard[2:]]]
+        assert {each.channel for each in heard if isinstance(each, ChannelClosed)} == {1, 2}
         assert not any(isinstance(each, Batches) for each in heard)

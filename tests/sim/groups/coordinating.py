@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from headrace.core.coordinator import (
-    Answer,
     Append,
     Committed,
     Coordinator,
+    CoordinatorAnswer,
     CoordinatorState,
     Deposed,
     Elected,
@@ -260,7 +260,7 @@ class Coordinating:
                 self._carry_out(order, problem)
 
     def _problem(self, orders: Sequence[GroupOrder]) -> HeadraceError | None:
-        if not self.is_active or not any(isinstance(order, Answer | Refuse) for order in orders):
+        if not self.is_active or not any(isinstance(order, CoordinatorAnswer | Refuse) for order in orders):
             return None
         try:
             self.life.replica.check_leader(LABEL, Fence(leader_epoch=self._epoch))
@@ -273,7 +273,7 @@ class Coordinating:
 
     def _carry_out(self, order: Told[Reply, Notice], problem: HeadraceError | None) -> None:
         match order:
-            case Answer(request) | Refuse(request):
+            case CoordinatorAnswer(request) | Refuse(request):
                 self._tell(order if problem is None else Refuse(request, problem, "not sure"))
             case Ignored():
                 self._count("target ignored")
@@ -282,10 +282,10 @@ class Coordinating:
             case _:
                 assert_never(order)
 
-    def _tell(self, told: Answer[Reply] | Refuse) -> None:
+    def _tell(self, told: CoordinatorAnswer[Reply] | Refuse) -> None:
         member = self._shared.askers.get(told.request)
         if member is not None:
-            if isinstance(told, Answer):
+            if isinstance(told, CoordinatorAnswer):
                 self._promises.tell(told, member.id)
             self._post.tell(member, self.life, told)
 

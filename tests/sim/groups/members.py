@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from headrace.core.coordinator import Answer, Refuse
+from headrace.core.coordinator import CoordinatorAnswer, Refuse
 from headrace.core.errors import FencedMemberError, NotCoordinatorError, UnknownMemberError
 from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import OffsetValue
@@ -187,7 +187,7 @@ class Member:
         """Note that there is no process where it wrote to."""
         self._broker = None
 
-    def hear(self, told: Answer[Reply] | Refuse) -> None:
+    def hear(self, told: CoordinatorAnswer[Reply] | Refuse) -> None:
         if self.is_over:
             return
         if isinstance(told, Refuse):
@@ -202,7 +202,7 @@ class Member:
         else:
             self._hear_of_membership(told)
 
-    def _hear_of_membership(self, told: Answer[Reply] | Refuse) -> None:
+    def _hear_of_membership(self, told: CoordinatorAnswer[Reply] | Refuse) -> None:
         number = self._numbers.get(told.request)
         if number is None:
             return
@@ -213,15 +213,15 @@ class Member:
             reply = told.reply
             self.step(MembershipAnswered(number, reply if isinstance(reply, Membership) else None))
 
-    def _hear_of_commit(self, told: Answer[Reply] | Refuse, sent: Sent) -> None:
-        if isinstance(told, Answer):
+    def _hear_of_commit(self, told: CoordinatorAnswer[Reply] | Refuse, sent: Sent) -> None:
+        if isinstance(told, CoordinatorAnswer):
             self.committed |= {each: at for each, at in sent.offsets.items() if each in self.committed}
         if isinstance(told, Refuse) and isinstance(told.error, FencedMemberError | UnknownMemberError):
             self.step(Doubted(told.error.message))
 
-    def _hear_of_offsets(self, told: Answer[Reply] | Refuse) -> None:
+    def _hear_of_offsets(self, told: CoordinatorAnswer[Reply] | Refuse) -> None:
         asked = self._asked.pop(told.request)
-        if isinstance(told, Answer) and isinstance(told.reply, Offsets):
+        if isinstance(told, CoordinatorAnswer) and isinstance(told.reply, Offsets):
             for partition in asked & self.unbegun():
                 found = told.reply.offsets.get(partition)
                 self.positions[partition] = found.offset if found is not None else 0

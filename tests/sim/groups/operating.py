@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.core.control.group_errands import Wish, wish_of
-from headrace.core.coordinator import Answer, Refuse
+from headrace.core.coordinator import CoordinatorAnswer, Refuse
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import DeletionReceived, Reply, ResetResolved, TargetOffered
 from headrace.core.groups.identity import MemberId
@@ -141,7 +141,7 @@ class GroupOperator:
     def missed(self) -> None:
         """Note that there is no broker where it wrote to: it asks again."""
 
-    def hear(self, told: Answer[Reply] | Refuse) -> None:
+    def hear(self, told: CoordinatorAnswer[Reply] | Refuse) -> None:
         """Take an answer: a deleted group is let go of; other results are in the status."""
         deleted = self._deletions.pop(told.request, None)
         if isinstance(told, Refuse):

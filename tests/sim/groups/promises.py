@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from headrace.core.coordinator import Answer
+from headrace.core.coordinator import CoordinatorAnswer
 from headrace.core.groups.entries import Image, Mark, OffsetRecord, OffsetValue
 from headrace.core.groups.events import CommitReceived, DeletionReceived, Done, Membership, Reply, ResetResolved
 from headrace.core.groups.identity import NO_GROUP_EPOCH, GroupEpoch, MemberId
@@ -150,7 +150,7 @@ class Promises:
 
     # -- what is told ------------------------------------------------------------------------------------------------
 
-    def tell(self, answer: Answer[Reply], member: MemberId) -> None:
+    def tell(self, answer: CoordinatorAnswer[Reply], member: MemberId) -> None:
         """Check an answer that a coordinator sends."""
         self.catch_up()
         match answer.reply:

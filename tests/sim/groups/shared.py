@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from headrace.core.coordinator import Answer, Refuse
+from headrace.core.coordinator import CoordinatorAnswer, Refuse
 from headrace.core.groups.entries import Entry
 from headrace.core.groups.events import CommitReceived, DeletionReceived, Reply, ResetResolved
 from headrace.core.groups.identity import GroupName, MemberId, TopicShape
@@ -29,7 +29,7 @@ class Asker(Protocol):
     @property
     def is_paused(self) -> bool: ...
     def missed(self) -> None: ...
-    def hear(self, told: Answer[Reply] | Refuse) -> None: ...
+    def hear(self, told: CoordinatorAnswer[Reply] | Refuse) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,17 @@ import pytest
 
 from headrace.client.record import TopicPartition
 from headrace.client.transport.calls import Call
-from headrace.client.transport.errands import BrokerErrands, Course, Each, Errand, Exchange, Here, Listener, Session, T
+from headrace.client.transport.errands import (
+    BrokerErrands,
+    Course,
+    Each,
+    Errand,
+    Here,
+    Listener,
+    RequestStep,
+    SessionPort,
+    T,
+)
 from headrace.core.errors import BrokerUnreachableError, LocalError, PartitionOfflineError
 from headrace.http2.exchange import Response
 
@@ -80,7 +90,7 @@ class Face(BrokerErrands):
     def each(self, errands: Sequence[Errand[Any]]) -> list[Any]:
         return [self.run(errand) for errand in errands]
 
-    def connect(self, session: Session, listener: Listener) -> None:
+    def connect(self, session: SessionPort, listener: Listener) -> None:
         raise AssertionError("nothing here opens a stream")
 
 
@@ -132,7 +142,7 @@ def test_should_know_what_comes_next_and_how_it_ends() -> None:
 def test_should_raise_what_the_errand_raises() -> None:
     face = Face()
     course = Course(face.request_once(Call("GET", "/v1/cluster", 1_000)))
-    assert isinstance(course.step, Exchange)
+    assert isinstance(course.step, RequestStep)
     with pytest.raises(BrokerUnreachableError):
         course.failed(BrokerUnreachableError("gone"))
 

@@ -7,11 +7,11 @@ from typing import TypeAlias
 import pytest
 
 from headrace.core.coordinator import (
-    Answer,
     Append,
     Backlog,
     Committed,
     Coordinator,
+    CoordinatorAnswer,
     CoordinatorState,
     Deposed,
     Elected,
@@ -77,14 +77,18 @@ class Letters:
                 return [Persist((letter,), "added"), letter]
             case Asked(request):
                 problem = backlog.problem("letters") or (FULL if backlog.untold > 2 else None)
-                return [Immediate(Refuse(request, problem, "")) if problem else Answer(request, self.count, "asked")]
+                return [
+                    Immediate(Refuse(request, problem, ""))
+                    if problem
+                    else CoordinatorAnswer(request, self.count, "asked")
+                ]
             case Waited(request):
                 self._waiting.append(request)
                 return [Immediate("somebody waits")]
 
     def tick(self, wall_ms: int, now_ms: int) -> list[Effect]:
         waiting, self._waiting = self._waiting, []
-        return [Answer(request, self.count, "in time") for request in waiting]
+        return [CoordinatorAnswer(request, self.count, "in time") for request in waiting]
 
     def size_bytes(self, entries: Sequence[str]) -> int:
         return sum(map(len, entries))
@@ -122,11 +126,11 @@ def test_should_tell_in_order_once_everything_before_is_committed(coordinator: C
     assert coordinator.step(Asked(1), 0) == []
     assert coordinator.step(Added("d"), 0) == [Append(2, ("d",), "added", 1)]
     assert letters.announced == ["2 letters at 9"]
-    assert coordinator.step(Committed(1), 0) == ["c", Answer(1, 3, "asked")]
+    assert coordinator.step(Committed(1), 0) == ["c", CoordinatorAnswer(1, 3, "asked")]
     assert coordinator.step(Committed(2), 0) == ["d"]
     assert coordinator.step(Committed(1), 0) == [], "it is known"
     assert letters.announced == ["2 letters at 9", "c", "d"]
-    assert coordinator.step(Asked(2), 0) == [Answer(2, 4, "asked")]
+    assert coordinator.step(Asked(2), 0) == [CoordinatorAnswer(2, 4, "asked")]
 
 
 def test_should_say_how_far_it_is_behind(coordinator: Count, letters: Letters) -> None:
@@ -147,7 +151,7 @@ def test_should_tell_at_once_what_says_nothing_of_decisions(coordinator: Count, 
 
 def test_should_tick_only_while_it_is_active(coordinator: Count) -> None:
     coordinator.step(Waited(1), 0)
-    assert coordinator.step(Ticked(10), 1) == [Answer(1, 2, "in time")]
+    assert coordinator.step(Ticked(10), 1) == [CoordinatorAnswer(1, 2, "in time")]
     coordinator.step(Deposed("another leads"), 1)
     coordinator.step(Waited(2), 1)
     assert coordinator.step(Ticked(11), 2) == []
@@ -164,6 +168,8 @@ def test_should_refuse_everybody_and_forget_everything_when_it_is_deposed(coordi
     coordinator.step(Elected(), 0)
     assert refused(coordinator.step(Asked(4), 0)) == [(4, CoordinatorLoadingError)]
     coordinator.step(ReadToEnd(9), 0)
-    assert coordinator.step(Asked(5), 0) == [Answer(5, 0, "asked")], "it waits for nothing of the term before"
+    assert coordinator.step(Asked(5), 0) == [CoordinatorAnswer(5, 0, "asked")], (
+        "it waits for nothing of the term before"
+    )
     assert letters.backlogs[-1] == Backlog(CoordinatorState.ACTIVE, 0, 0)
     assert coordinator.step(Added("d"), 0) == [Append(2, ("d",), "added", 1)], "numbers go on"

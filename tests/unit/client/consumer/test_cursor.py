@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.client.consumer.cursor import Ask, FetchPlan
 from headrace.client.record import TopicPartition
-from headrace.client.transport.retry import GiveUp, RetryPolicy, Trouble, TryAgain
+from headrace.client.transport.retry import RetryPolicy, StopTrying, Trouble, TryAgain
 from headrace.core.errors import NotLeaderError, OffsetOutOfRangeError
 from headrace.core.limits import FETCH_LONG_POLL_MS
 
@@ -112,7 +112,7 @@ def test_should_give_up_when_it_fails_for_too_long() -> None:
     while True:
         (ask, *_) = fetches.due(now_ms)
         decision = fetches.failed(ask, NotLeaderError("no leader"), now_ms, random)
-        if isinstance(decision, GiveUp):
+        if isinstance(decision, StopTrying):
             break
         assert isinstance(decision, TryAgain)
         now_ms = decision.at_ms
@@ -124,7 +124,7 @@ def test_should_give_up_when_it_fails_for_too_long() -> None:
 def test_should_give_up_at_once_when_the_offset_is_gone() -> None:
     fetches = plan()
     error = OffsetOutOfRangeError("the log starts at 1000")
-    assert fetches.failed(fetches.due(0)[0], error, 0, Random(1)) == GiveUp(error)
+    assert fetches.failed(fetches.due(0)[0], error, 0, Random(1)) == StopTrying(error)
 
 
 def test_should_end_at_the_offsets_that_were_given() -> None:

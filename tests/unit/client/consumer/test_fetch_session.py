@@ -21,7 +21,7 @@ from headrace.client.transport.calls import Fetched
 from headrace.client.transport.metadata import PartitionLayout, TopicLayout
 from headrace.core.errors import BrokerUnreachableError, NotLeaderError
 from headrace.core.frames.frame import Frame
-from headrace.core.frames.session_messages import FROM_CLIENTS, Batches, Close, Credit, Failed, OpenFetch
+from headrace.core.frames.session_messages import FROM_CLIENTS, Batches, CloseChannel, Credit, Failed, OpenFetch
 from headrace.core.limits import FETCH_LONG_POLL_MS
 from headrace.core.types import LeaderEpoch, Offset
 
@@ -118,7 +118,7 @@ def test_should_tell_who_has_asked_when_the_session_ends_and_forget_what_is_clos
     said(session)
     session.close(other)
     session.close(other)
-    assert said(session) == [Close(other.number)]
+    assert said(session) == [CloseChannel(other.number)]
     assert session.receive(session.decode(pushed(other, 7))) == []
     error = BrokerUnreachableError("gone")
     assert session.end(error) == [Answered(ask, error)]
@@ -249,7 +249,7 @@ def test_should_close_the_channel_of_a_reader_that_has_moved() -> None:
     reader.open(reader.asks(5))
     reader.hears(pushed_batches(7))
     *asked, data = reader.tries(50)
-    assert (asked, messages_in(data)) == ([False, None, "a"], [Close(1)])
+    assert (asked, messages_in(data)) == ([False, None, "a"], [CloseChannel(1)])
     assert reader.channels.ask(reader.asks(50)) is None
     (opening,) = reader.open(reader.asks(50))
     assert isinstance(opening, OpenFetch)
@@ -338,6 +338,6 @@ def test_should_close_the_channel_of_a_partition_that_is_not_read_any_more() -> 
     dropped = reader.channels.drop(reader.cursors[0].partition)
     assert dropped is not None
     stream, data = dropped
-    assert (stream, messages_in(data)) == ("a", [Close(1)])
+    assert (stream, messages_in(data)) == ("a", [CloseChannel(1)])
     assert reader.channels.drop(reader.cursors[0].partition) is None
     assert reader.channels.ask(reader.asks(5)) is None

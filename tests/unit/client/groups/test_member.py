@@ -14,7 +14,16 @@ from headrace.client.groups.assigned_partitions import Commit
 from headrace.client.groups.member import GroupMember, Sending
 from headrace.client.record import Record, TopicPartition
 from headrace.client.transport.retry import RetryPolicy, Trouble
-from headrace.core.coordinator import Answer, Append, Committed, Coordinator, Elected, ReadToEnd, Refuse, Ticked
+from headrace.core.coordinator import (
+    Append,
+    Committed,
+    Coordinator,
+    CoordinatorAnswer,
+    Elected,
+    ReadToEnd,
+    Refuse,
+    Ticked,
+)
 from headrace.core.errors import (
     BrokerUnreachableError,
     FencedInstanceError,
@@ -76,7 +85,7 @@ class Town:
             match order:
                 case Append(number, _, _):
                     self.carry_out(self.coordinator.step(Committed(number), self.now_ms))
-                case Answer(request, reply, _):
+                case CoordinatorAnswer(request, reply, _):
                     self.answers[request] = reply
                 case Refuse(request, error, _):
                     self.answers[request] = error

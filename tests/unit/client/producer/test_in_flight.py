@@ -18,7 +18,7 @@ from headrace.client.producer.writer import ProducerOptions
 from headrace.client.record import TopicPartition
 from headrace.client.transport import calls
 from headrace.client.transport.metadata import PartitionLayout, TopicLayout
-from headrace.client.transport.retry import GiveUp, Trouble, TryAgain
+from headrace.client.transport.retry import StopTrying, Trouble, TryAgain
 from headrace.core.errors import (
     BatchTooLargeError,
     BrokerUnreachableError,
@@ -30,7 +30,7 @@ from headrace.core.errors import (
 from headrace.core.frames.frame import STREAM
 from headrace.core.frames.session_messages import (
     FROM_CLIENTS,
-    Closed,
+    ChannelClosed,
     Failed,
     Heartbeat,
     OpenProduce,
@@ -79,7 +79,7 @@ def test_should_give_up_what_will_not_pass_and_tell_of_it_once() -> None:
     plan = sending()
     batch, delivery = sent(plan, 0)
     too_large = BatchTooLargeError("9 MiB is over 8 MiB", limit=8)
-    assert plan.decide(batch, too_large, 0) == GiveUp(too_large)
+    assert plan.decide(batch, too_large, 0) == StopTrying(too_large)
     batch.failed(too_large)
     plan.given_up(batch, too_large)
     overlooked = plan.overlooked()
@@ -242,7 +242,7 @@ def test_should_refuse_every_channel_when_the_session_ends(said: bytes, error: t
 def test_should_take_a_channel_that_the_broker_closes_for_one_that_failed() -> None:
     session = ProduceSession("http://a:1")
     channel = opened(session, P0)
-    (outcome,) = session.receive(session.decode(Closed(channel.number).pack()))
+    (outcome,) = session.receive(session.decode(ChannelClosed(channel.number).pack()))
     assert isinstance(outcome, Refused)
     assert outcome.batches == []
 

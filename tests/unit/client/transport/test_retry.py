@@ -16,8 +16,8 @@ from headrace.client.transport.retry import (
     TROUBLE_SILENT_MS,
     TROUBLE_UNANSWERED_MS,
     Failure,
-    GiveUp,
     RetryPolicy,
+    StopTrying,
     Trouble,
     TryAgain,
     backoff_ms,
@@ -43,7 +43,7 @@ def failure(error: HeadraceError, attempts: int = 1, since_ms: int = 0) -> Failu
 
 def test_should_give_up_at_once_when_the_error_will_not_pass() -> None:
     error = BatchTooLargeError("9 MiB is over 8 MiB")
-    assert POLICY.decide(failure(error), 0, Random(1)) == GiveUp(error)
+    assert POLICY.decide(failure(error), 0, Random(1)) == StopTrying(error)
 
 
 @pytest.mark.parametrize("error", [NotLeaderError("broker 2 leads"), BrokerUnreachableError("refused")])
@@ -65,7 +65,7 @@ def test_should_say_what_was_tried_when_the_time_is_up() -> None:
 
     decision = POLICY.decide(failure(error, attempts=7), 10_000, Random(1))
 
-    assert isinstance(decision, GiveUp)
+    assert isinstance(decision, StopTrying)
     assert isinstance(decision.error, NotLeaderError)
     assert decision.error.message == "gave up on records for flights/3 after 7 tries in 10.0 s: broker 2 leads"
     assert decision.error.details == {"leader": 2}
@@ -78,7 +78,7 @@ def test_should_wait_as_the_broker_says_when_it_is_throttling() -> None:
 
 def test_should_retry_a_recreated_topic_when_the_policy_says_so() -> None:
     error = StaleTopicError("another uid")
-    assert isinstance(POLICY.decide(failure(error), 0, Random(1)), GiveUp)
+    assert isinstance(POLICY.decide(failure(error), 0, Random(1)), StopTrying)
     for_producers = RetryPolicy(timeout_ms=10_000, also_retriable=(StaleTopicError,))
     assert isinstance(for_producers.decide(failure(error), 0, Random(1)), TryAgain)
 

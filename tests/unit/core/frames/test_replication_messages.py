@@ -10,19 +10,19 @@ from headrace.core.frames.replication_messages import (
     FROM_FOLLOWERS,
     FROM_LEADERS,
     Alive,
-    AskEpochEnd,
+    AskEpochEndMessage,
     EpochEnded,
-    Fetch,
-    Follow,
+    FetchMessage,
+    FollowMessage,
     Hello,
     LeaderBatches,
     LeaderFailed,
     LeaderHeartbeat,
     Move,
     ReplicationKind,
-    Report,
+    ReportMessage,
     StreamRole,
-    Unfollow,
+    UnfollowMessage,
 )
 from headrace.core.log.epochs import EpochEnd
 from headrace.core.replication.isr import Ends
@@ -34,11 +34,11 @@ KEY = PartitionKey(TopicUid("uid-1"), PartitionId(3))
 FOLLOWERS = [
     Hello(seat(2, 5), StreamRole.LIVE),
     Hello(seat(2, 5), StreamRole.CATCH_UP),
-    Follow(1, EPOCH, KEY),
-    AskEpochEnd(1, EPOCH, LeaderEpoch(4)),
-    Fetch(1, EPOCH, Offset(17)),
-    Report(1, EPOCH, Ends(Offset(20), Offset(18)), 1234),
-    Unfollow(1, EPOCH),
+    FollowMessage(1, EPOCH, KEY),
+    AskEpochEndMessage(1, EPOCH, LeaderEpoch(4)),
+    FetchMessage(1, EPOCH, Offset(17)),
+    ReportMessage(1, EPOCH, Ends(Offset(20), Offset(18)), 1234),
+    UnfollowMessage(1, EPOCH),
     Alive(99),
 ]
 LEADERS = [
@@ -91,8 +91,8 @@ def test_should_carry_a_failure_that_says_no_status() -> None:
 
 
 def test_should_say_why_a_follower_wants_no_more() -> None:
-    heard = FROM_FOLLOWERS.message(frame_of_follower(Unfollow(1, EPOCH, DivergedLogError("no")).pack()))
-    assert isinstance(heard, Unfollow)
+    heard = FROM_FOLLOWERS.message(frame_of_follower(UnfollowMessage(1, EPOCH, DivergedLogError("no")).pack()))
+    assert isinstance(heard, UnfollowMessage)
     assert isinstance(heard.why, DivergedLogError)
 
 

@@ -9,12 +9,12 @@ from headrace.core.frames.replication_messages import (
     REPLICATION_ALIVE_MS,
     REPLICATION_MEDIA_TYPE,
     REPLICATION_SILENCE_MS_MAX,
-    Fetch,
-    Follow,
+    FetchMessage,
+    FollowMessage,
     Hello,
     LeaderBatches,
     ReplicationKind,
-    Report,
+    ReportMessage,
     StreamRole,
 )
 from headrace.core.replication.follower_stream import REPLICATION_UNREPORTED_BYTES
@@ -70,9 +70,9 @@ def test_should_show_the_bytes_that_are_sent() -> None:
     sent = [FROM_FOLLOWERS.message(frame) for frame in FROM_FOLLOWERS.reader().receive(hello + follow + fetch + report)]
     assert sent == [
         Hello(seat(2, 5), StreamRole.LIVE),
-        Follow(1, EPOCH, PartitionKey(TopicUid("5f3c"), PartitionId(0))),
-        Fetch(1, EPOCH, Offset(5)),
-        Report(1, EPOCH, Ends(Offset(6), Offset(5)), 1000),
+        FollowMessage(1, EPOCH, PartitionKey(TopicUid("5f3c"), PartitionId(0))),
+        FetchMessage(1, EPOCH, Offset(5)),
+        ReportMessage(1, EPOCH, Ends(Offset(6), Offset(5)), 1000),
     ]
     batch = bytes(BATCH_BYTES)
     reader = FROM_LEADERS.reader()

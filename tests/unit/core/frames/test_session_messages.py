@@ -28,14 +28,14 @@ from headrace.core.frames.session_messages import (
     SESSION_PRODUCES_PENDING_MAX,
     Batches,
     BrokerMessage,
+    ChannelClosed,
+    ChannelOpened,
     ClientMessage,
-    Close,
-    Closed,
+    CloseChannel,
     Credit,
     Failed,
     Heartbeat,
     Ledger,
-    Opened,
     OpenFetch,
     OpenProduce,
     Produce,
@@ -61,15 +61,15 @@ CLIENTS: list[ClientMessage] = [
     OPEN_FETCH,
     OpenFetch(8, FetchTerms(TOPIC, PARTITION, "latest")),
     Credit(2, 1 << 40),
-    Close(2),
+    CloseChannel(2),
 ]
 BROKERS: list[BrokerMessage] = [
-    Opened(1, STANDING),
-    Opened(2, Standing(TopicUid("uid-1"), LeaderEpoch(4), Offset(5), Offset(9), 8 << 20, Offset(0))),
-    Opened(3, Standing(TopicUid("uid-1"), LeaderEpoch(4), Offset(5), None, 8 << 20, Offset(0))),
+    ChannelOpened(1, STANDING),
+    ChannelOpened(2, Standing(TopicUid("uid-1"), LeaderEpoch(4), Offset(5), Offset(9), 8 << 20, Offset(0))),
+    ChannelOpened(3, Standing(TopicUid("uid-1"), LeaderEpoch(4), Offset(5), None, 8 << 20, Offset(0))),
     Produced(1, 11, Offset(12), Offset(13), Offset(5), LeaderEpoch(4)),
     Batches(2, Offset(14), Offset(15), Offset(5), LeaderEpoch(4), [b"ab", b"c"]),
-    Closed(2),
+    ChannelClosed(2),
     Heartbeat(),
 ]
 
@@ -199,7 +199,7 @@ def test_should_refuse_credit_of_nothing_and_the_sessions_own_channel() -> None:
     with pytest.raises(BrokenSessionError, match="a CREDIT of 0 bytes: must be 1 or more"):
         FROM_CLIENTS.message(one_frame(Credit(1, 0).pack()))
     with pytest.raises(BrokenSessionError, match="number channels from 1"):
-        FROM_CLIENTS.message(one_frame(Close(0).pack()))
+        FROM_CLIENTS.message(one_frame(CloseChannel(0).pack()))
 
 
 def test_should_refuse_a_standing_that_lacks_something() -> None:
@@ -279,7 +279,7 @@ def test_should_close_when_everything_is_answered() -> None:
     ledger.close()
     assert ledger.take() == []
     settle(first)
-    assert ledger.take() == [produced(1), Closed(1)]
+    assert ledger.take() == [produced(1), ChannelClosed(1)]
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.booleans()), max_size=8), st.randoms())

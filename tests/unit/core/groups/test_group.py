@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.core.coordinator import Answer, Refuse
+from headrace.core.coordinator import CoordinatorAnswer, Refuse
 from headrace.core.groups.assignment import Subscription
 from headrace.core.groups.events import (
     AbsenceReceived,
@@ -106,8 +106,10 @@ def test_should_give_a_members_partitions_to_others_when_it_goes(graceful: bool)
     gone = world.processes[0]
     gone.alive = False
     if graceful:
-        assert told(world, LeaveReceived(world.numbers.next(), gone.id)) == Answer(world.numbers.last, Done(), "done")
-        assert isinstance(told(world, LeaveReceived(world.numbers.next(), gone.id)), Answer), "and again"
+        assert told(world, LeaveReceived(world.numbers.next(), gone.id)) == CoordinatorAnswer(
+            world.numbers.last, Done(), "done"
+        )
+        assert isinstance(told(world, LeaveReceived(world.numbers.next(), gone.id)), CoordinatorAnswer), "and again"
     else:
         live(world, 46_000)
     world.rounds_until(world.is_stable, 10)
@@ -148,8 +150,8 @@ def test_should_keep_the_partitions_of_a_static_member_that_comes_back() -> None
     epoch = world.image.group.epoch
     first = world.processes[0]
     first.alive = False
-    assert isinstance(told(world, AbsenceReceived(world.numbers.next(), first.id)), Answer)
-    assert isinstance(told(world, AbsenceReceived(world.numbers.next(), first.id)), Answer), "and again"
+    assert isinstance(told(world, AbsenceReceived(world.numbers.next(), first.id)), CoordinatorAnswer)
+    assert isinstance(told(world, AbsenceReceived(world.numbers.next(), first.id)), CoordinatorAnswer), "and again"
     assert refused(world, first.speak()).code == "FencedMember"
     live(world, 5_000)
     second = world.process("a-2", instance="pod-0")
@@ -182,7 +184,7 @@ def test_should_remove_an_absent_member_that_does_not_come_back() -> None:
     told(world, AbsenceReceived(world.numbers.next(), absent.id))
     world.pass_time(45_000)
     assert state(world) is GroupState.EMPTY
-    assert isinstance(told(world, AbsenceReceived(world.numbers.next(), absent.id)), Answer)
+    assert isinstance(told(world, AbsenceReceived(world.numbers.next(), absent.id)), CoordinatorAnswer)
 
 
 def test_should_take_absence_for_leave_when_the_member_is_not_static() -> None:
@@ -446,7 +448,7 @@ def test_should_answer_a_heartbeat_that_waits_when_there_is_news_or_at_its_end()
     world.pass_time(2_900)
     assert world.told == []
     world.pass_time(200)
-    assert world.told == [Answer(two.request, Membership(epoch, revision, None, 3_000, 45_000), "as before")]
+    assert world.told == [CoordinatorAnswer(two.request, Membership(epoch, revision, None, 3_000, 45_000), "as before")]
     world.told = []
     world.deliver(three := waiting())
     world.process("b")
@@ -455,5 +457,5 @@ def test_should_answer_a_heartbeat_that_waits_when_there_is_news_or_at_its_end()
     world.pass_time(500)
     world.commit_log()
     news = [each for each in world.told if each.request == three.request]
-    assert isinstance(news[0], Answer)
+    assert isinstance(news[0], CoordinatorAnswer)
     assert news[0].reply == Membership(epoch, revision + 1, parts("flights", 0, 1), 250, 45_000)

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from headrace.core.coordinator import (
-    Answer,
     Append,
     Committed,
     Coordinator,
+    CoordinatorAnswer,
     CoordinatorState,
     Deposed,
     Elected,
@@ -126,12 +126,12 @@ def test_should_tell_nothing_before_all_that_was_decided_earlier_is_committed() 
     assert [order.number for order in second if isinstance(order, Append)] == [2]
     assert coordinator.step(ForGroup(GROUP, OffsetsAsked(3)), 0) == [], "it may not say yet what is not committed"
     told = coordinator.step(Committed(1), 0)
-    assert [type(order) for order in told] == [Answer, GroupChanged]
+    assert [type(order) for order in told] == [CoordinatorAnswer, GroupChanged]
     told = coordinator.step(Committed(2), 0)
-    assert [order.request for order in told if isinstance(order, Answer)] == [2, 3]
+    assert [order.request for order in told if isinstance(order, CoordinatorAnswer)] == [2, 3]
     assert coordinator.step(Committed(1), 0) == []
     at_once = coordinator.step(ForGroup(GROUP, OffsetsAsked(4)), 0)
-    assert [order.request for order in at_once if isinstance(order, Answer)] == [4]
+    assert [order.request for order in at_once if isinstance(order, CoordinatorAnswer)] == [4]
 
 
 def test_should_know_whose_last_change_is_committed() -> None:
@@ -185,7 +185,7 @@ def test_should_wait_for_nothing_of_an_earlier_reign() -> None:
     coordinator.step(Elected(), 0)
     coordinator.step(ReadToEnd(0), 0)
     told = coordinator.step(ForGroup(GROUP, OffsetsAsked(2)), 0)
-    assert [order.request for order in told if isinstance(order, Answer)] == [2]
+    assert [order.request for order in told if isinstance(order, CoordinatorAnswer)] == [2]
 
 
 def test_should_know_what_the_log_says_when_elected_again() -> None:
@@ -266,7 +266,7 @@ def test_should_take_nobody_into_a_group_that_shows_the_progress_of_a_query() ->
         assert codes(coordinator.step(ForGroup(GROUP, request), 0)) == [(1, "WrongGroupType")]
     assert coordinator.groups == {}
     asked = coordinator.step(ForGroup(GROUP, OffsetsAsked(2)), 0)
-    assert [type(order) for order in asked] == [Answer], "it has none"
+    assert [type(order) for order in asked] == [CoordinatorAnswer], "it has none"
 
 
 def settings_of(group_type: GroupType) -> GroupSettings:
@@ -353,7 +353,7 @@ def test_should_look_at_sessions_and_heartbeats_when_they_end() -> None:
     waits = HeartbeatReceived(2, member("a"), *mark, frozenset(), wait_ms=1_000)
     assert coordinator.step(ForGroup(late, waits), 100) == []
     assert coordinator.groups[late].due_ms == 1_100, "it is to be answered"
-    assert [type(order) for order in coordinator.step(Ticked(0), 1_100)] == [Answer]
+    assert [type(order) for order in coordinator.step(Ticked(0), 1_100)] == [CoordinatorAnswer]
     gone = coordinator.step(Ticked(0), GROUP_SESSION_MS_DEFAULT + 100)
     assert any("session expired" in order.reason for order in gone if isinstance(order, Append))
 
@@ -382,7 +382,7 @@ def test_should_take_no_more_requests_than_may_wait() -> None:
     coordinator.step(Committed(COORDINATOR_COMMITS_UNANSWERED_MAX - 1), 0)
     (append,) = coordinator.step(ForGroup(GROUP, commit(99_999)), 0)
     assert isinstance(append, Append)
-    assert Answer(99_999, Done(), "done") in coordinator.step(Committed(append.number), 0)
+    assert CoordinatorAnswer(99_999, Done(), "done") in coordinator.step(Committed(append.number), 0)
 
 
 def test_should_take_no_more_bytes_than_may_wait() -> None:

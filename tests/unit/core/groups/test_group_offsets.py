@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from headrace.core.coordinator import Answer
+from headrace.core.coordinator import CoordinatorAnswer
 from headrace.core.groups.entries import GroupValue, OffsetValue
 from headrace.core.groups.events import (
     CommitReceived,
@@ -25,7 +25,7 @@ DAY_MS = 24 * 3_600_000
 def test_should_refuse_a_commit_of_who_does_not_have_the_partition() -> None:
     world = world_of("a", "b")
     first, second = world.processes
-    assert isinstance(told(world, commit(world, 10, member=first.id, epoch=first.seen[0])), Answer)
+    assert isinstance(told(world, commit(world, 10, member=first.id, epoch=first.seen[0])), CoordinatorAnswer)
     late = commit(world, 11, member=second.id, epoch=second.seen[0])
     error = refused(world, late)
     assert (error.code, error.details) == ("FencedMember", {"memberEpoch": second.seen[0]})
@@ -42,7 +42,7 @@ def test_should_refuse_a_commit_from_before_the_partition_came_back() -> None:
     world.see(FLIGHTS)
     world.rounds_until(world.is_stable, 5)
     assert refused(world, commit(world, 5, member=process.id, epoch=old_epoch)).code == "FencedMember"
-    assert isinstance(told(world, commit(world, 5, member=process.id, epoch=process.seen[0])), Answer)
+    assert isinstance(told(world, commit(world, 5, member=process.id, epoch=process.seen[0])), CoordinatorAnswer)
 
 
 def test_should_take_a_commit_while_the_partition_is_being_given_up() -> None:
@@ -54,19 +54,19 @@ def test_should_take_a_commit_while_the_partition_is_being_given_up() -> None:
     given_up = min(world.image.currents[process.id].revoking)
     offsets = {given_up: OffsetValue(Offset(9))}
     request = CommitReceived(world.numbers.next(), offsets, process.id, process.seen[0])
-    assert isinstance(told(world, request), Answer)
+    assert isinstance(told(world, request), CoordinatorAnswer)
 
 
 def test_should_remember_offsets_of_a_group_that_never_had_members() -> None:
     world = World(FLIGHTS)
-    assert isinstance(told(world, commit(world, 8)), Answer)
+    assert isinstance(told(world, commit(world, 8)), CoordinatorAnswer)
     assert state(world) is GroupState.EMPTY
     world.crash(0)
     answer = told(world, OffsetsAsked(world.numbers.next()))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, CoordinatorAnswer)
     assert answer.reply == Offsets({part("flights", 0): OffsetValue(Offset(8))})
     some = told(world, OffsetsAsked(world.numbers.next(), parts("flights", 1)))
-    assert isinstance(some, Answer)
+    assert isinstance(some, CoordinatorAnswer)
     assert some.reply == Offsets()
 
 
@@ -91,9 +91,11 @@ def test_should_refuse_offsets_that_are_too_large_for_one_batch() -> None:
         assert (error.code, error.details) == ("BatchTooLarge", {"limit": OFFSETS_BYTES_PER_COMMIT_MAX})
         assert "in several requests" in error.message
     fits = dict(islice(large.items(), OFFSETS_BYTES_PER_COMMIT_MAX // 2 // OFFSET_METADATA_BYTES_MAX))
-    assert isinstance(told(world, CommitReceived(number(), fits)), Answer)
+    assert isinstance(told(world, CommitReceived(number(), fits)), CoordinatorAnswer)
     bare = dict.fromkeys(large, OffsetValue(Offset(0)))
-    assert isinstance(told(world, CommitReceived(number(), bare)), Answer), "as many as may be, without metadata"
+    assert isinstance(told(world, CommitReceived(number(), bare)), CoordinatorAnswer), (
+        "as many as may be, without metadata"
+    )
 
 
 def test_should_reset_once_and_only_while_it_is_empty() -> None:
@@ -106,11 +108,11 @@ def test_should_reset_once_and_only_while_it_is_empty() -> None:
     assert refused(world, reset("replay-1", 5)).code == "GroupNotEmpty"
     told(world, LeaveReceived(world.numbers.next(), process.id))
     batches = len(world.log)
-    assert isinstance(told(world, reset("replay-1", 5)), Answer)
+    assert isinstance(told(world, reset("replay-1", 5)), CoordinatorAnswer)
     assert len(world.log) == batches + 1, "the id and the offsets are one batch"
     assert world.image.offsets[part("flights", 0)].offset == 5
-    assert isinstance(told(world, commit(world, 7)), Answer)
-    assert isinstance(told(world, reset("replay-1", 5)), Answer)
+    assert isinstance(told(world, commit(world, 7)), CoordinatorAnswer)
+    assert isinstance(told(world, reset("replay-1", 5)), CoordinatorAnswer)
     assert world.image.offsets[part("flights", 0)].offset == 7, "not again"
     assert world.image.group.last_reset == "replay-1"
 
@@ -120,11 +122,11 @@ def test_should_delete_a_group_only_while_it_is_empty() -> None:
     assert refused(world, DeletionReceived(world.numbers.next())).code == "GroupNotEmpty"
     told(world, LeaveReceived(world.numbers.next(), member("a")))
     told(world, commit(world, 3))
-    assert isinstance(told(world, DeletionReceived(world.numbers.next())), Answer)
+    assert isinstance(told(world, DeletionReceived(world.numbers.next())), CoordinatorAnswer)
     assert state(world) is GroupState.DEAD
     world.crash(0)
     assert world.machine.groups == {}
-    assert isinstance(told(world, DeletionReceived(world.numbers.next())), Answer), "and again"
+    assert isinstance(told(world, DeletionReceived(world.numbers.next())), CoordinatorAnswer), "and again"
 
 
 def test_should_forget_offsets_some_time_after_the_last_member_left() -> None:

@@ -8,30 +8,30 @@ from headrace.core.frames.replication_messages import (
     REPLICATION_ALIVE_MS,
     REPLICATION_SILENCE_MS_MAX,
     Alive,
-    AskEpochEnd,
+    AskEpochEndMessage,
     EpochEnded,
-    Fetch,
-    Follow,
+    FetchMessage,
     FollowerMessage,
+    FollowMessage,
     Hello,
     LeaderBatches,
     LeaderFailed,
     LeaderHeartbeat,
     LeaderMessage,
     Move,
-    Report,
+    ReportMessage,
     StreamRole,
-    Unfollow,
+    UnfollowMessage,
 )
 from headrace.core.limits import REPLICATION_TICK_MS
 from headrace.core.log.epochs import EpochEnd
 from headrace.core.replication.follower_stream import (
     REPLICATION_UNREPORTED_BYTES,
-    EpochAnswered,
     FollowerStream,
     Moved,
-    Received,
-    Refused,
+    StreamEpochAnswered,
+    StreamReceived,
+    StreamRefused,
 )
 from headrace.core.replication.isr import Ends
 from headrace.core.resources.topic import Durability
@@ -78,10 +78,10 @@ def test_should_say_hello_then_follow_ask_and_fetch_in_this_order() -> None:
     stream.fetch(B, EPOCH, Offset(4))
     assert said(stream) == [
         Hello(ME, StreamRole.CATCH_UP),
-        Follow(1, EPOCH, A),
-        AskEpochEnd(1, EPOCH, LeaderEpoch(6)),
-        Follow(2, EPOCH, B),
-        Fetch(2, EPOCH, Offset(4)),
+        FollowMessage(1, EPOCH, A),
+        AskEpochEndMessage(1, EPOCH, LeaderEpoch(6)),
+        FollowMessage(2, EPOCH, B),
+        FetchMessage(2, EPOCH, Offset(4)),
     ]
     assert stream.take() == b""
 
@@ -92,7 +92,11 @@ def test_should_report_the_last_ends_once_and_behind_all_else() -> None:
     report(stream, B, EPOCH, ends(1))
     report(stream, A, EPOCH, ends(5, 5))
     stream.fetch(A, EPOCH, Offset(5))
-    assert said(stream) == [Fetch(1, EPOCH, Offset(5)), Report(1, EPOCH, ends(5, 5), 0), Report(2, EPOCH, ends(1), 0)]
+    assert said(stream) == [
+        FetchMessage(1, EPOCH, Offset(5)),
+        ReportMessage(1, EPOCH, ends(5, 5), 0),
+        ReportMessage(2, EPOCH, ends(1), 0),
+    ]
     report(stream, A, EPOCH, ends(5, 5))
     assert said(stream) == []
 
@@ -109,7 +113,7 @@ def test_should_hold_back_a_report_that_changes_no_vote(durability: Durability, 
     report(stream, A, EPOCH, voteless, durability)
     assert said(stream) == []
     report(stream, A, EPOCH, vote, durability)
-    assert said(stream) == [Report(1, EPOCH, vote, 0)]
+    assert said(stream) == [ReportMessage(1, EPOCH, vote, 0)]
     stream.tick(REPLICATION_ALIVE_MS)
     assert said(stream) == [Alive(0)]
 
@@ -124,7 +128,7 @@ def test_should_report_what_changes_no_vote_with_its_next_sign_of_life() -> None
     stream.close(B)
     stream.take()
     stream.tick(REPLICATION_ALIVE_MS)
-    assert said(stream) == [Report(1, EPOCH, ends(6, 5), 0), Alive(0)]
+    assert said(stream) == [ReportMessage(1, EPOCH, ends(6, 5), 0), Alive(0)]
 
 
 def test_should_report_at_once_where_much_has_come() -> None:
@@ -135,7 +139,7 @@ def test_should_report_at_once_where_much_has_come() -> None:
     for end in (6, 7):
         stream.receive(batches(1)._replace(batches=[memoryview(much)]), 0)
         report(stream, A, EPOCH, ends(end, 5), Durability.FSYNC)
-        assert said(stream) == [Report(1, EPOCH, ends(end, 5), 0)]
+        assert said(stream) == [ReportMessage(1, EPOCH, ends(end, 5), 0)]
     report(stream, A, EPOCH, ends(8, 5), Durability.FSYNC)
     assert said(stream) == []
 
@@ -157,9 +161,9 @@ def test_should_take_back_the_report_of_a_channel_that_it_closes() -> None:
     stream.open(A, NEXT_EPOCH)
     report(stream, A, NEXT_EPOCH, ends(5))
     assert said(stream) == [
-        Unfollow(1, EPOCH),
-        Follow(2, NEXT_EPOCH, A),
-        Report(2, NEXT_EPOCH, ends(5), 0),
+        UnfollowMessage(1, EPOCH),
+        FollowMessage(2, NEXT_EPOCH, A),
+        ReportMessage(2, NEXT_EPOCH, ends(5), 0),
     ]
 
 
@@ -167,18 +171,18 @@ def test_should_say_what_is_wrong_with_what_came() -> None:
     stream = opened(A)
     stream.close(A, DivergedLogError("it does not follow"))
     [unfollow] = said(stream)
-    assert isinstance(unfollow, Unfollow)
+    assert isinstance(unfollow, UnfollowMessage)
     assert isinstance(unfollow.why, DivergedLogError)
 
 
 def test_should_tell_of_which_partition_the_leader_speaks() -> None:
     stream = opened(A, B)
-    assert stream.receive(batches(2), 0) == Received(B, EPOCH, [b"ab"], Offset(7), Offset(2))
+    assert stream.receive(batches(2), 0) == StreamReceived(B, EPOCH, [b"ab"], Offset(7), Offset(2))
     answer = EpochEnd(LeaderEpoch(6), Offset(4))
-    assert stream.receive(EpochEnded(1, EPOCH, answer), 0) == EpochAnswered(A, EPOCH, answer)
+    assert stream.receive(EpochEnded(1, EPOCH, answer), 0) == StreamEpochAnswered(A, EPOCH, answer)
     assert stream.receive(Move(1, EPOCH), 0) == Moved(A)
     refusal = NotLeaderError("no more")
-    assert stream.receive(LeaderFailed(2, refusal), 0) == Refused(B, refusal)
+    assert stream.receive(LeaderFailed(2, refusal), 0) == StreamRefused(B, refusal)
 
 
 @pytest.mark.parametrize(
@@ -214,11 +218,11 @@ def test_should_echo_the_leaders_time() -> None:
     assert stream.receive(LeaderHeartbeat(1000), 0) is None
     assert [*heard, stream.has_heard] == [False, True]
     report(stream, A, EPOCH, ends(1))
-    assert said(stream) == [Report(1, EPOCH, ends(1), 1000)]
+    assert said(stream) == [ReportMessage(1, EPOCH, ends(1), 1000)]
     stream.receive(batches(1, 1500), 0)
     report(stream, A, EPOCH, ends(2))
     stream.tick(REPLICATION_ALIVE_MS)
-    assert said(stream) == [Report(1, EPOCH, ends(2), 1500), Alive(1500)]
+    assert said(stream) == [ReportMessage(1, EPOCH, ends(2), 1500), Alive(1500)]
 
 
 def test_should_show_that_it_lives_once_in_an_interval() -> None:

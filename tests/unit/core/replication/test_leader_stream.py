@@ -6,7 +6,7 @@ How fast those who are far behind are sent what they lack.
 import pytest
 
 from headrace.core.errors import BrokenSessionError, DivergedLogError, NotReadyError, ThrottledError
-from headrace.core.frames.replication_messages import Follow, Hello, StreamRole
+from headrace.core.frames.replication_messages import FollowMessage, Hello, StreamRole
 from headrace.core.limits import REPLICATION_READ_BYTES
 from headrace.core.replication.isr import Ends
 from headrace.core.replication.leader_stream import (
@@ -15,7 +15,7 @@ from headrace.core.replication.leader_stream import (
     REPLICATION_HELLO_MS_MAX,
     REPLICATION_IN_FLIGHT_BYTES_MAX,
     REPLICATION_STREAM_BYTES_MAX,
-    Due,
+    FrameDue,
     LeaderChannel,
     LeaderStream,
     Throttle,
@@ -44,7 +44,7 @@ def stream_of(role: StreamRole = StreamRole.LIVE) -> LeaderStream:
 
 
 def channel_of(stream: LeaderStream, number: int = 1) -> LeaderChannel:
-    return stream.open(Follow(number, EPOCH, PartitionKey(TopicUid("uid-1"), PartitionId(number))))
+    return stream.open(FollowMessage(number, EPOCH, PartitionKey(TopicUid("uid-1"), PartitionId(number))))
 
 
 def fetching(stream: LeaderStream, number: int = 1, *, log_end: int = 0) -> LeaderChannel:
@@ -57,23 +57,23 @@ def fetching(stream: LeaderStream, number: int = 1, *, log_end: int = 0) -> Lead
 
 def test_should_owe_nothing_before_it_is_asked_and_one_frame_then() -> None:
     channel = channel_of(stream_of())
-    assert channel.due(tip(9)) is Due.NOTHING
+    assert channel.due(tip(9)) is FrameDue.NOTHING
     channel.fetch(Offset(9), tip(9))
-    assert channel.due(tip(9)) is Due.NOW
+    assert channel.due(tip(9)) is FrameDue.NOW
     channel.sent(0, Offset(9), tip(9))
-    assert channel.due(tip(9)) is Due.NOTHING
+    assert channel.due(tip(9)) is FrameDue.NOTHING
 
 
 def test_should_send_batches_at_once_and_what_else_moves_later() -> None:
     channel = fetching(stream_of())
-    assert channel.due(tip(3)) is Due.NOW
+    assert channel.due(tip(3)) is FrameDue.NOW
     assert channel.start(tip(3)) == 0
     assert not channel.sent(100, Offset(3), tip(3))
-    assert channel.due(tip(3)) is Due.NOTHING
-    assert channel.due(tip(3, high_watermark=3)) is Due.LATER
-    assert channel.due(tip(3, log_start=1)) is Due.LATER
+    assert channel.due(tip(3)) is FrameDue.NOTHING
+    assert channel.due(tip(3, high_watermark=3)) is FrameDue.LATER
+    assert channel.due(tip(3, log_start=1)) is FrameDue.LATER
     channel.sent(0, Offset(3), tip(3, 3))
-    assert channel.due(tip(3, 3)) is Due.NOTHING
+    assert channel.due(tip(3, 3)) is FrameDue.NOTHING
 
 
 def test_should_leave_out_what_was_deleted_before_it_was_sent() -> None:
@@ -90,12 +90,12 @@ def test_should_have_a_bounded_part_unreported() -> None:
     stream = stream_of()
     channel = fetching(stream)
     for end in range(1, 9):
-        assert channel.due(tip(100)) is Due.NOW
+        assert channel.due(tip(100)) is FrameDue.NOW
         channel.sent(MIB, Offset(end), tip(end))
     assert channel.unreported_bytes == stream.unreported_bytes == REPLICATION_IN_FLIGHT_BYTES_MAX
-    assert (channel.due(tip(100)), channel.room_bytes) == (Due.NOTHING, 0)
+    assert (channel.due(tip(100)), channel.room_bytes) == (FrameDue.NOTHING, 0)
     channel.reported(ends(3))
-    assert (channel.due(tip(100)), channel.room_bytes) == (Due.NOW, 3 * MIB)
+    assert (channel.due(tip(100)), channel.room_bytes) == (FrameDue.NOW, 3 * MIB)
     assert channel.ends == ends(3)
     channel.reported(ends(8))
     assert channel.unreported_bytes == stream.unreported_bytes == 0
@@ -116,12 +116,12 @@ def test_should_let_those_who_have_everything_pass_those_who_lack_something() ->
     behind.sent(REPLICATION_STREAM_BYTES_MAX - 1, Offset(1), tip(100))
     waiting.sent(1, Offset(1), tip(100))
     assert stream.unreported_bytes == REPLICATION_STREAM_BYTES_MAX
-    assert waiting.due(tip(100)) is Due.NOTHING
-    assert live.due(tip(100)) is Due.NOW
+    assert waiting.due(tip(100)) is FrameDue.NOTHING
+    assert live.due(tip(100)) is FrameDue.NOW
     assert stream.take_fed() == []
     behind.reported(ends(1))
     assert stream.take_fed() == [waiting]
-    assert waiting.due(tip(100)) is Due.NOW
+    assert waiting.due(tip(100)) is FrameDue.NOW
     assert stream.take_fed() == []
 
 
@@ -148,7 +148,7 @@ def test_should_forget_a_channel_that_is_closed() -> None:
     assert stream.find(1) is channel
     stream.close(channel)
     assert (stream.find(1), stream.unreported_bytes) == (None, 0)
-    assert channel.due(tip(100)) is Due.NOTHING
+    assert channel.due(tip(100)) is FrameDue.NOTHING
     assert stream.take_fed() == []
 
 

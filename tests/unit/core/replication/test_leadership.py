@@ -21,11 +21,11 @@ from headrace.core.replication.events import (
     Lead,
     RaiseHighWatermark,
     Repeated,
+    ReplicaTicked,
     Resign,
     StateApplied,
     Synced,
     SyncFailed,
-    Ticked,
     Waiter,
 )
 from headrace.core.replication.isr import InSyncRules
@@ -189,8 +189,8 @@ def test_should_expire_those_whose_time_is_over_and_no_others() -> None:
     append(leadership, 3, Acks.ALL, 7)
     leadership.step(Appended(Offset(5), 100, Waiter(8, Acks.ALL, expires_ms=2000)), 0)
 
-    assert leadership.step(Ticked(), 999) == []
-    assert leadership.step(Ticked(), 1000) == [Expire((7,), "not committed in time: the high watermark is 0")]
+    assert leadership.step(ReplicaTicked(), 999) == []
+    assert leadership.step(ReplicaTicked(), 1000) == [Expire((7,), "not committed in time: the high watermark is 0")]
     assert leadership.waits
     assert leadership.step(Synced(Offset(5)), 1001)[0] == Acknowledge((8,), "durable to 5")
 
@@ -276,7 +276,7 @@ def test_should_answer_every_waiter_exactly_once_in_any_interleaving(
             )
             disk.step(leadership.step(StateApplied(state), now_ms))
         else:
-            disk.step(leadership.step(Ticked(), now_ms))
+            disk.step(leadership.step(ReplicaTicked(), now_ms))
         assert leadership.high_watermark >= high_watermark
         high_watermark = leadership.high_watermark
     disk.step(disk.leadership.step(Closed("the end"), 99))

@@ -29,12 +29,12 @@ from headrace.core.replication.events import (
     RaiseHighWatermark,
     Received,
     Repeated,
+    ReplicaTicked,
     Report,
     Resign,
     StateApplied,
     Synced,
     SyncFailed,
-    Ticked,
     Truncate,
     Truncated,
     Unfollow,
@@ -233,7 +233,7 @@ def test_should_pass_on_what_only_leaders_hear_of() -> None:
     assert one.append(3)[0] == Acknowledge((1,), "append")
     again = Waiter(2, Acks.ALL, 1_000)
     assert one(Repeated(Offset(3), again)) == [Acknowledge((2,), "it was written before")]
-    assert one(Ticked()) == []
+    assert one(ReplicaTicked()) == []
     assert one(IsrProposed(PendingIsr(frozenset({OTHER}), frozenset(), PartitionEpoch(9)))) == []
     assert one.replica.isr is not None
     assert one.replica.isr.maximal == {ME, OTHER}

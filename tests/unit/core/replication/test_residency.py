@@ -23,7 +23,7 @@ from headrace.core.replication.residency import (
     Open,
     Orphan,
     Purge,
-    Report,
+    ReportRegressed,
     Restore,
     format_giving_away,
     given_away,
@@ -130,7 +130,7 @@ def test_should_set_aside_what_was_moved_to_others_out_of_sight_and_take_it_back
 def test_should_report_and_not_write_when_epochs_went_back() -> None:
     old = partition_set(partition_state(leader=seat(0, 1)))
     (report,) = plan(old, held={KEY: Holding.OPEN}, logs={KEY: LogFacts(LeaderEpoch(9))})
-    assert isinstance(report, Report)
+    assert isinstance(report, ReportRegressed)
     assert report.key == KEY
 
 

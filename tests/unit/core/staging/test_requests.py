@@ -25,9 +25,9 @@ from headrace.core.staging.decisions import (
     Clean,
     Cleaning,
     Decision,
-    Share,
     Span,
     StagedBatch,
+    StagedShare,
     WriterRecord,
     bytes_of,
     decode,
@@ -61,7 +61,7 @@ MINE = staging_partitions(commits_partition(WRITER))
 numbers = st.integers(0, 2**62)
 staged = st.builds(StagedBatch, st.integers(0, 99).map(PartitionId), numbers.map(Offset), numbers.map(Offset))
 shares = st.builds(
-    Share,
+    StagedShare,
     st.text(max_size=20),
     st.builds(PartitionKey, st.text(max_size=20).map(TopicUid), st.integers(0, 1023).map(PartitionId)),
     st.lists(staged, min_size=1, max_size=4).map(tuple),
@@ -86,7 +86,11 @@ decisions = st.builds(
         Decision(
             4,
             UID,
-            (Share("counts", PartitionKey(UID, PartitionId(1)), (StagedBatch(PartitionId(2), *([Offset(5)] * 2)),)),),
+            (
+                StagedShare(
+                    "counts", PartitionKey(UID, PartitionId(1)), (StagedBatch(PartitionId(2), *([Offset(5)] * 2)),)
+                ),
+            ),
             9,
         ),
         Decision(4, UID, (), 9, is_done=True, once=True, dropped=("counts/1: it was made anew",)),
@@ -124,12 +128,12 @@ def test_should_refuse_records_that_it_does_not_know(key: bytes, value: bytes | 
         decode(key, value)
 
 
-def a_share(partition: int = 0, *batches: StagedBatch) -> Share:
+def a_share(partition: int = 0, *batches: StagedBatch) -> StagedShare:
     batches = batches or (StagedBatch(PartitionId(MINE.start), Offset(3), Offset(5)),)
-    return Share("counts", PartitionKey(TopicUid("counts"), PartitionId(partition)), batches)
+    return StagedShare("counts", PartitionKey(TopicUid("counts"), PartitionId(partition)), batches)
 
 
-def body(*sent: Share, uid: TopicUid = UID) -> Any:
+def body(*sent: StagedShare, uid: TopicUid = UID) -> Any:
     return json.loads(commit_body(4, uid, sent, wait_ms=99_999_999, once=True))
 
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.coordinator import (
-    Answer,
     Append,
     Committed,
     Coordinator,
+    CoordinatorAnswer,
     CoordinatorState,
     Deposed,
     Elected,
@@ -32,7 +32,7 @@ from headrace.core.errors import (
     ThrottledError,
 )
 from headrace.core.limits import COMMIT_WAIT_MS_MAX, WRITER_REQUESTS_MAX
-from headrace.core.staging.decisions import Clean, Decision, Share, Span, StagedBatch, WriterRecord
+from headrace.core.staging.decisions import Clean, Decision, Span, StagedBatch, StagedShare, WriterRecord
 from headrace.core.staging.writer_machine import (
     WRITER_ONCE_RETENTION_MS,
     WRITER_RETENTION_MS,
@@ -56,11 +56,11 @@ from tests.support.examples import examples
 WRITER = WriterName("default", "query")
 UID = TopicUid("staging")
 STAGED = StagedBatch(PartitionId(0), Offset(10), Offset(19))
-SHARE = Share("counts", PartitionKey(TopicUid("counts"), PartitionId(2)), (STAGED,))
+SHARE = StagedShare("counts", PartitionKey(TopicUid("counts"), PartitionId(2)), (STAGED,))
 ALL_THERE = {PartitionId(0): Span(Offset(0), Offset(1_000))}
 
 
-def decision(batch: int, *shares: Share, once: bool = False) -> Decision:
+def decision(batch: int, *shares: StagedShare, once: bool = False) -> Decision:
     return Decision(batch, UID, shares or (SHARE,), 0, once=once)
 
 
@@ -128,7 +128,7 @@ def test_should_decide_once_the_stages_are_seen_and_roll_once_that_is_committed(
 
     (roll,) = coordinator.step(Committed(append.number), 0)
     assert isinstance(roll, Roll)
-    assert finished(coordinator, 0) == [Answer(1, Status(0, is_done=True), "done")]
+    assert finished(coordinator, 0) == [CoordinatorAnswer(1, Status(0, is_done=True), "done")]
     assert coordinator.writers[WRITER].shares == ()
 
 
@@ -143,13 +143,15 @@ def test_should_answer_a_batch_that_is_done_without_looking() -> None:
     coordinator = active()
     decided(coordinator, 1, 5)
     finished(coordinator, 5)
-    assert coordinator.step(commit(2, 5), 0) == [Answer(2, Status(5, is_done=True), "it is committed already")]
+    assert coordinator.step(commit(2, 5), 0) == [
+        CoordinatorAnswer(2, Status(5, is_done=True), "it is committed already")
+    ]
 
 
-def share_of(topic: str, count: int, partition: int = 2) -> Share:
+def share_of(topic: str, count: int, partition: int = 2) -> StagedShare:
     """A share of as many records."""
     batch = StagedBatch(PartitionId(1), Offset(0), Offset(count - 1))
-    return Share(topic, PartitionKey(TopicUid(topic), PartitionId(partition)), (batch,))
+    return StagedShare(topic, PartitionKey(TopicUid(topic), PartitionId(partition)), (batch,))
 
 
 OTHERS = [
@@ -164,7 +166,7 @@ OTHERS = [
 @pytest.mark.parametrize("is_done", [True, False])
 @pytest.mark.parametrize(("batch", "shares", "why"), OTHERS)
 def test_should_refuse_another_batch_of_a_known_number(
-    batch: int, shares: tuple[Share, ...], why: str, *, is_done: bool
+    batch: int, shares: tuple[StagedShare, ...], why: str, *, is_done: bool
 ) -> None:
     coordinator = active()
     decided(coordinator, 1, 5)
@@ -184,13 +186,13 @@ def test_should_know_a_repetition_whose_records_are_divided_otherwise() -> None:
     finished(coordinator, 5)
     shares = (share_of("counts", 4, partition=0), share_of("counts", 6, partition=1))
     answers = coordinator.step(CommitAsked(2, WRITER, Decision(5, UID, shares, 0), 0), 0)
-    assert answers == [Answer(2, Status(5, is_done=True), "it is committed already")]
+    assert answers == [CoordinatorAnswer(2, Status(5, is_done=True), "it is committed already")]
 
 
 def test_should_take_the_last_batch_by_its_number_where_no_counts_were_written_down() -> None:
     """By a broker of before."""
     coordinator = active(WriterRecord(WRITER, Decision(5, UID, (), 0, is_done=True)))
-    assert isinstance(coordinator.step(commit(1, 5), 0)[0], Answer)
+    assert isinstance(coordinator.step(commit(1, 5), 0)[0], CoordinatorAnswer)
     assert isinstance(refused(coordinator.step(commit(2, 4), 0)), StaleBatchError)
 
 
@@ -210,9 +212,9 @@ def test_should_answer_who_has_waited_long_enough() -> None:
     coordinator.step(commit(2, 0, wait_ms=900), 0)
     assert coordinator.step(Ticked(1_100), 100) == []
     (first,) = coordinator.step(Ticked(1_600), 600)
-    assert first == Answer(1, Status(0, is_done=False), "decided, and still on its way")
+    assert first == CoordinatorAnswer(1, Status(0, is_done=False), "decided, and still on its way")
     (second,) = coordinator.step(Ticked(2_000), 1_000)
-    assert isinstance(second, Answer)
+    assert isinstance(second, CoordinatorAnswer)
     assert second.request == 2
 
 
@@ -221,7 +223,7 @@ def test_should_commit_a_batch_without_rows_at_once() -> None:
     (append,) = coordinator.step(CommitAsked(1, WRITER, Decision(0, UID, (), 0), 0), 0)
     assert isinstance(append, Append)
     assert coordinator.step(Committed(append.number), 0) == [
-        Answer(1, Status(0, is_done=True), "there is nothing to write")
+        CoordinatorAnswer(1, Status(0, is_done=True), "there is nothing to write")
     ]
 
 
@@ -281,9 +283,9 @@ def test_should_tell_nothing_that_is_not_committed() -> None:
     coordinator.step(SpansSeen(1, ALL_THERE), 0)
     assert coordinator.step(StateAsked(2, WRITER), 0) == []
     told = coordinator.step(Committed(1), 0)
-    assert [type(order) for order in told] == [Roll, Answer]
+    assert [type(order) for order in told] == [Roll, CoordinatorAnswer]
     orders = coordinator.step(StateAsked(3, WriterName("default", "nobody")), 0)
-    assert orders == [Answer(3, Status(-1, is_done=True), "asked")]
+    assert orders == [CoordinatorAnswer(3, Status(-1, is_done=True), "asked")]
 
 
 def test_should_refuse_everybody_when_it_is_deposed() -> None:
@@ -364,7 +366,7 @@ def test_should_delete_stages_once_nobody_needs_them() -> None:
     coordinator.step(RolledForward(WRITER, 0, ()), 0)
     assert coordinator.step(StagingSeen(spans), 0) == [], "that it is done is not committed"
     orders = coordinator.step(Committed(2), 0)
-    assert [type(order) for order in orders] == [Answer, Clean]
+    assert [type(order) for order in orders] == [CoordinatorAnswer, Clean]
 
 
 class World:
@@ -383,7 +385,7 @@ class World:
         """Another attempt, with stages of its own."""
         self._request += 1
         staged = StagedBatch(PartitionId(0), Offset(self._request), Offset(self._request))
-        share = Share("counts", SHARE.key, (staged,))
+        share = StagedShare("counts", SHARE.key, (staged,))
         self._do(CommitAsked(self._request, WRITER, decision(batch, share), COMMIT_WAIT_MS_MAX))
 
     def replicate(self) -> None:
@@ -422,7 +424,7 @@ class World:
                     self._rolling.append(order)
                 case Look(request):
                     self._do(SpansSeen(request, ALL_THERE))
-                case Answer(_, status) if status.is_done:
+                case CoordinatorAnswer(_, status) if status.is_done:
                     self.acknowledged |= {*range(status.batch + 1)}
                 case _:
                     pass

@@ -15,7 +15,7 @@ from headrace.core.errors import (
 )
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.replication.producers import Producers
-from headrace.core.staging.decisions import Decision, Share, StagedBatch
+from headrace.core.staging.decisions import Decision, StagedBatch, StagedShare
 from headrace.core.staging.writers import STAGING_TOPIC, WriterName, producer_of
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.coordinators.writer_coordinator import PartitionAccess, RollForward
@@ -69,7 +69,7 @@ def rolling(partitions: Partitions) -> RollForward:
 
 def decided(batch: int = 0, count: int = COUNT) -> Decision:
     staged = tuple(StagedBatch(PartitionId(3), Offset(number), Offset(number)) for number in range(count))
-    return Decision(batch, TopicUid("staging"), (Share("counts", PartitionKey(UID, PartitionId(0)), staged),), 0)
+    return Decision(batch, TopicUid("staging"), (StagedShare("counts", PartitionKey(UID, PartitionId(0)), staged),), 0)
 
 
 def bodies(count: int = COUNT) -> list[bytes]:

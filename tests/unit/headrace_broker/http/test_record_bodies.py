@@ -22,14 +22,14 @@ from headrace_broker.http.record_bodies import (
     parse_batches,
     unpacked_bytes_of,
 )
-from headrace_broker.partition.fetch import Fetched
+from headrace_broker.partition.fetch import FetchedBatches
 from headrace_broker.partition.queries import ValueFormat
 from tests.support.batches import batch_of, boastful, mislabelled, poisoned, sealed
 
 
-def fetched(offset: int = 0) -> Fetched:
+def fetched(offset: int = 0) -> FetchedBatches:
     buffers = [batch_of(b"a", b"b"), batch_of(b"c")]
-    return Fetched(buffers, Offset(offset), Offset(3), Offset(3), Offset(0), LeaderEpoch(1), TopicUid("u"), 3)
+    return FetchedBatches(buffers, Offset(offset), Offset(3), Offset(3), Offset(0), LeaderEpoch(1), TopicUid("u"), 3)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,9 @@ def test_should_name_no_high_watermark_that_the_leader_does_not_know() -> None:
 def test_should_bound_an_answer_when_compressed_batches_are_many_times_as_large() -> None:
     count, value = 5, b"a" * (JSON_FETCH_BYTES_MAX // 4)
     buffers = [batch_of(value, compression=Compression.ZSTD)] * count
-    small = Fetched(buffers, Offset(0), Offset(count), Offset(count), Offset(0), LeaderEpoch(1), TopicUid("u"), count)
+    small = FetchedBatches(
+        buffers, Offset(0), Offset(count), Offset(count), Offset(0), LeaderEpoch(1), TopicUid("u"), count
+    )
     assert sum(map(len, buffers)) < 1 << 20
 
     body, _ = ndjson_of(small, 1000, ValueFormat.TEXT)

@@ -352,4 +352,4 @@ def test_should_know_nothing_where_the_file_is_damaged_and_say_so(
     path.write_bytes(path.read_bytes()[:-2])
     with caplog.at_level(logging.ERROR):
         assert GivingAway(tmp_path).notes == {}
-    assert "is kept" in caplog.text
+    assert "are kept" in caplog.text
