@@ -97,9 +97,9 @@ class LogReports:
         held = self._holdings.entries.get(key)
         if held is not None and held.surveyed is not None:
             return held.surveyed
-        begun = held.actions if held is not None else 0
+        begun = held.actions_begun if held is not None else 0
         known = await asyncio.to_thread(self._data.store.last_known, key)
-        if held is not None and held.actions == begun and held.holding is not Holding.BUSY and not known.trouble:
+        if held is not None and held.actions_begun == begun and held.holding is not Holding.BUSY and not known.trouble:
             held.surveyed = known
         return known
 
