@@ -1,4 +1,4 @@
-"""How a life of a broker comes to its end, and what waits for that.
+"""The end of a broker's life: what brings it about, and the waiting for it.
 
     asked to stop ──> `asked` ── asked again ──> `hurry`: nothing more is handed over
     a log is damaged that others have whole ──> `asked`, and another life begins (`returns`)
@@ -39,10 +39,10 @@ class Ending:
         self._broken: asyncio.Future[None] = loop.create_future()
         """Failed when it must stop because its disk failed."""
         self.returns = False
-        """Nobody has asked it to stop: what it holds is mended by another life."""
+        """Whether another life begins: nobody has asked the broker to stop, and that life mends what this one holds."""
 
     def ask(self, number: signal.Signals) -> None:
-        """A second time: wait for nobody else. Where this life ends for damage already: begin no other."""
+        """Stop. The second time: wait for nobody else. Where this life ends for damage already: begin no other."""
         is_second, self.returns = self.asked.done() and not self.returns, False
         asked = self.hurry if is_second else self.asked
         if not asked.done():
@@ -50,18 +50,19 @@ class Ending:
             asked.set_result(None)
 
     def mend(self, reason: str) -> None:
+        """End this life, and begin another one that mends what this one holds."""
         if not self.asked.done():
             _log.error("this life ends, and another begins: %s", reason)
             self.returns = True
             self.asked.set_result(None)
 
     def fail(self, reason: str) -> None:
-        """The disk failed."""
+        """Stop, because the disk failed."""
         if not self._broken.done():
             self._broken.set_exception(DiskFailedError(f"the disk failed, this broker stops: {reason}"))
 
     async def unless_asked(self, work: Coroutine[Any, Any, T]) -> T:
-        """Raises StoppedEarlyError as soon as it is asked to stop: `work` may take as long as others are away."""
+        """Do the work, which may take as long as others are away. Raises StoppedEarlyError when it is asked to stop."""
         task = asyncio.create_task(work)
         try:
             await asyncio.wait((task, self.asked), return_when=asyncio.FIRST_COMPLETED)

@@ -75,9 +75,9 @@ from headrace_broker.tls import TlsIdentity, TlsSource, Transports, WatchedFiles
 PEER_KEY_BYTES = 24
 """Random ones, by which brokers know each other's requests."""
 HURRY_TIMEOUT_MS = 1_000
-"""What requests in flight get when a broker must not go on."""
+"""The time that requests in flight get when a broker must not go on."""
 DATA_DIRECTORY_WAIT_MS = 5_000
-"""So long a broker waits at its start for another one to let go of its data directory.
+"""The time that a broker waits at its start for another one to let go of its data directory.
 
 One whose Pod was deleted by force may still be ending when the next one begins on the same machine.
 """
@@ -94,7 +94,7 @@ class CannotListenError(HeadraceError):
 
 
 async def run(settings: Settings, signals: StopSignals, *, again: bool = False) -> bool:
-    """One life; whether another one is to begin at once. Raises HeadraceError where it cannot start or go on.
+    """Live one life; True where another one is to begin at once. Raises HeadraceError where it cannot start or go on.
 
     `again`: the one before has ended so.
     """
@@ -115,7 +115,10 @@ async def run(settings: Settings, signals: StopSignals, *, again: bool = False) 
 
 
 async def _opened(path: Path, signals: StopSignals) -> DataDirectory | None:
-    """None where it is asked to stop before. Raises DataDirectoryInUseError where another broker does not let go."""
+    """Open the data directory; None where the broker is asked to stop before.
+
+    Raises DataDirectoryInUseError where another broker does not let go.
+    """
     keep_private(path)
     deadline_ms = monotonic_ms() + DATA_DIRECTORY_WAIT_MS
     while not signals.asked:
@@ -130,13 +133,13 @@ async def _opened(path: Path, signals: StopSignals) -> DataDirectory | None:
 
 
 def _allow_open_files() -> None:
-    """As many as the system lets us have: a partition keeps 4 open, a closed segment 3; the usual limit is 1024."""
+    """Allow as many as the system lets us have: a partition keeps 4 open, a closed segment 3; usually it is 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _Broker:
-    """What a broker is made of before it has an incarnation, and the order in which it starts and stops."""
+    """The parts that a broker has before it has an incarnation, and the order in which it starts and stops."""
 
     def __init__(self, settings: Settings, data: DataDirectory, client: KubeClient, transport: AsyncTransport) -> None:
         self.settings = settings
@@ -194,7 +197,7 @@ class _Broker:
         )
 
     async def live(self, *, again: bool) -> bool:
-        """Whether the stop was clean: all that is held is on disk."""
+        """Live, and stop; True where the stop was clean: all that is held is on disk."""
         try:
             return await self._live(again=again)
         except StoppedEarlyError:
@@ -263,7 +266,7 @@ class _Broker:
 
 
 class _Life:
-    """What a broker is made of once it has an incarnation."""
+    """The parts that a broker has once it has an incarnation."""
 
     def __init__(self, broker: _Broker, lease: LeaseHolder, me: Seat, found: DiskFacts, *, again: bool) -> None:
         view, holdings, metrics, registry = broker.view, broker.holdings, broker.metrics, broker.metrics.registry
@@ -293,7 +296,7 @@ class _Life:
         self._topic_maker = CommitTopicMaker(broker.client, view, parts.writers)
 
     async def serve(self, server: Server) -> None:
-        """Until it is asked to stop and every request is answered. Raises SupersededError, DiskFailedError."""
+        """Serve until it is asked to stop and every request is answered. Raises SupersededError, DiskFailedError."""
         self._broker.reports.seat = self._me
         tasks = [asyncio.create_task(each) for each in self._work()]
         ending, parts = self._broker.ending, self._broker.components
@@ -313,7 +316,7 @@ class _Life:
             await self._streams.close()
 
     def _work(self) -> list[Coroutine[Any, Any, None]]:
-        """Each to be run as a task until it is cancelled."""
+        """Return what is to be run, each as a task until it is cancelled."""
         broker, parts = self._broker, self._broker.components
         return [
             *self._membership.work(),

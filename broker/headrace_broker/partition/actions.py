@@ -1,4 +1,4 @@
-"""What is done with the partitions on this broker: opened, closed, deleted, set aside, one action at a time for each.
+"""The actions on the partitions of this broker: open, close, delete, set aside, adopt; one at a time for each.
 
 Told by the reconcile loop, one per life. What touches the disk runs in threads; while it does, the partition is BUSY
 and nothing else happens to it. Every end of an action calls `on_change`, so that the reconcile loop looks again. A log
@@ -33,7 +33,7 @@ ORPHAN_RETENTION_MS = 7 * 86_400_000
 LOGS_OPENING_MAX = 8
 """Logs that a starting broker recovers at the same time."""
 HOLDING_NEWS_MS = 100
-"""While other actions on partitions are under way, those that have ended are looked at this often."""
+"""The interval at which ended actions are looked at while others are under way."""
 
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class PartitionActions:
         return bool(self._tasks)
 
     def open(self, description: PartitionDescription, spec: TopicSpec, state: PartitionState, asked_by: SetUid) -> None:
-        """`asked_by`: the set that says so."""
+        """Open its log, recovered. `asked_by`: the set that says so."""
         self._start(description.key, self._open(description, spec, state))
         self._holdings.entries[description.key].opened_for = asked_by
 
@@ -69,7 +69,7 @@ class PartitionActions:
         self._start(key, self._shut(key))
 
     def configure(self, key: PartitionKey, spec: TopicSpec) -> None:
-        """The Topic says so; nothing happens where it said so before, or while something else happens."""
+        """Apply what the Topic says; nothing happens where it said so before, or while something else happens."""
         held = self._holdings.entries[key]
         if held.holding is Holding.OPEN and held.spec != spec:
             self._start(key, self._configure(held, spec))
@@ -87,7 +87,7 @@ class PartitionActions:
         self._start(key, self._restore(key))
 
     def adopt(self, old: PartitionKey, new: PartitionKey, epoch: LeaderEpoch) -> None:
-        """What is orphaned as `old` is `new`, whose first leader epoch is `epoch`."""
+        """Make what is orphaned as `old` the data of `new`, whose first leader epoch is `epoch`."""
         self._start(old, self._adopt(old, new, epoch), failed=Holding.ORPHANED)
 
     async def find_overdue(self) -> None:
@@ -124,7 +124,7 @@ class PartitionActions:
         task.add_done_callback(self._ended)
 
     async def _run(self, key: PartitionKey, action: Coroutine[Any, Any, None], failed: Holding) -> bool:
-        """Whether it went well."""
+        """Carry out the action; True where it went well."""
         try:
             await action
         except HeadraceError as error:
@@ -169,7 +169,7 @@ class PartitionActions:
             opened.partition.apply(state)
 
     async def _configure(self, held: HeldPartition, spec: TopicSpec) -> None:
-        """Beside the data first: whoever finds the data alone must know what it was promised."""
+        """Write it beside the data first: whoever finds the data alone must know what it was promised."""
         assert held.partition is not None, "only an open partition is configured"
         assert held.description is not None, "an open partition is described"
         held.description, held.spec = replace(held.description, spec=spec.to_object()), spec

@@ -33,35 +33,34 @@ class HeldPartition:
     holding: Holding
     description: PartitionDescription | None = None
     spec: TopicSpec | None = None
-    """As the description says; None where that cannot be used."""
+    """The spec in the description; None where that cannot be used."""
     partition: Partition | None = None
-    """While it is open."""
+    """The partition, while it is open."""
     opened_for: SetUid | None = None
-    """The set that asked for that."""
+    """The set that it was opened for."""
     damage: str = ""
     """Why the log was not intact when it was opened ..."""
     void_before: Incarnation = NO_LIFE
     """... and which seats in it are void for what that, or an earlier start, has found."""
     surveyed: HeldLog | None = None
-    """How far the log reaches, as `cluster.reports` has read it: what is closed does not change, and after kill -9 its
-    headers are long to read."""
+    """The log as `cluster.reports` has read it: a closed one does not change, and its headers may be long to read."""
     is_unsynced: bool = False
     """A crash, or a close that failed, may have left the end of its log in memory only: until it is opened."""
     actions_begun: int = 0
-    """In this life: each makes what was seen before old news."""
+    """The actions begun on it in this life: each makes what was read before out of date."""
 
     def facts(self, partition: Partition, seen: LeaderEpoch) -> LogFacts:
-        """What is known of the log while it is open; `seen` is the greatest epoch that is remembered of it."""
+        """Return what is known of the open log; `seen` is the greatest epoch that is remembered of it."""
         return LogFacts(max(partition.log.last_epoch, seen), self.damage, self.void_before)
 
     def why_void(self, partition: Partition) -> str:
-        """Why this broker's seat in it is void, by the state that the partition has heard of last."""
+        """Say why this broker's seat in it is void, by the state that the partition has heard of last."""
         facts, state = self.facts(partition, NO_EPOCH), partition.replica.state
         return facts.damage if state is None else why_void(state, partition.replica.me, facts)
 
     @property
     def deletion_policy(self) -> DeletionPolicy:
-        """What nobody knows is kept."""
+        """The policy of its topic; what nobody knows is kept."""
         return DeletionPolicy.RETAIN if self.description is None else self.description.deletion_policy
 
 
@@ -71,7 +70,7 @@ class Holdings:
         self._metrics = metrics
         self.entries: dict[PartitionKey, HeldPartition] = {}
         self.regressed: frozenset[PartitionKey] = frozenset()
-        """Of which the API server shows something else than what has landed, under no greater epoch."""
+        """Partitions of which the API server shows something else than what has landed, under no greater epoch."""
 
     async def load(self) -> None:
         """See what the disk holds, before anything else. Raises StorageFailedError."""
@@ -103,7 +102,7 @@ class Holdings:
         return {key: held.holding for key, held in self.entries.items()}
 
     def logs(self) -> dict[PartitionKey, LogFacts]:
-        """Of every open partition."""
+        """Return what is known of the log of every open partition."""
         seen, facts = self._data.epochs_seen.read(), {}
         for key, held in self.entries.items():
             if held.partition is not None:
@@ -111,12 +110,12 @@ class Holdings:
         return facts
 
     def opened_for(self) -> dict[PartitionKey, SetUid]:
-        """By which set, of every open partition."""
+        """Return the set that each open partition was opened for."""
         opened = ((key, held.opened_for) for key, held in self.entries.items() if held.partition is not None)
         return {key: uid for key, uid in opened if uid is not None}
 
     def local(self, key: PartitionKey, seen: LeaderEpoch, *, asks: bool) -> LocalReplica | None:
-        """What this broker has of a partition, for its wishes; with its leader where that is to be asked.
+        """Return what this broker has of a partition, for its wishes; with its leader where that is to be asked.
 
         `seen` is the greatest epoch that is remembered of it.
         """
@@ -136,12 +135,12 @@ class Holdings:
         return self._data.giving_away
 
     def topic_of(self, key: PartitionKey) -> TopicName:
-        """As its description says; named by its uid where that is lost."""
+        """Return the topic in its description; one named by its uid where that is lost."""
         held = self.entries.get(key)
         return held.description.topic if held is not None and held.description is not None else TopicName("", key.uid)
 
     def specs(self) -> dict[TopicUid, TopicSpec]:
-        """As they stand beside the data: for topics that the API server does not show just now."""
+        """Return the specs that stand beside the data: for topics that the API server does not show just now."""
         return {key.uid: held.spec for key, held in self.entries.items() if held.spec is not None}
 
     def gauges(self) -> Iterable[PartitionGauges]:
@@ -156,7 +155,7 @@ class Holdings:
                 _log.warning("%s: high watermark not checkpointed: %s", partition.place, error)
 
     def drain(self) -> None:
-        """Long polls end now, with what there is."""
+        """End long polls now, with what there is."""
         for partition in self.open_partitions():
             partition.drain()
 
