@@ -20,7 +20,7 @@ REAL_API_TESTS := $(CONTRACT_TESTS) tests/integration/kube tests/integration/ope
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help try try-spark setup extras fmt lint types test openapi-check foreign spark-tests demo sim search sim-mutations faults bench bench-here soak bench-peers bench-peers-here ci lab-build lab-up lab-down images chart chart-made e2e e2e-readme e2e-kind everything h2spec contract clean
+.PHONY: help try try-spark setup extras fmt lint house types test openapi-check foreign spark-tests demo sim search sim-mutations faults bench bench-here soak bench-peers bench-peers-here ci lab-build lab-up lab-down images chart chart-made e2e e2e-readme e2e-kind everything h2spec contract clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +44,9 @@ lint: setup  ## ruff (check and format), layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+
+house: setup  ## count files, lines, imports and names that are used twice (CHECK=--check fails where a rule is broken)
+	$(BIN)/python .ci/house.py $(CHECK)
 
 types: extras  ## mypy --strict, tests included
 	$(BIN)/mypy

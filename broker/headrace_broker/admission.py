@@ -2,7 +2,7 @@
 
 Everything that is held for clients is counted as it comes, and given back when it is gone: bodies on their way in by
 the bytes that have arrived, never by an announced length, and records on their way out until the client's connection
-has taken them. A request that does not fit is refused (429, Retry-After), which costs next to nothing. Nobody holds
+has taken them. A request that does not fit is refused (429, Retry-After), which costs next to nothing. No client holds
 more of anything than is left for all others (`core.holders`). Answers under pressure become smaller before any is
 refused: half of what is left is granted at most, so that a few large ones never shut out the small. JSON takes several
 times its bytes while it is made or read: it waits for its turn.
@@ -35,30 +35,30 @@ from headrace.core.limits import (
 from headrace.core.log.compaction import compactor_bytes
 
 ANSWER_BYTES_IN_FLIGHT_MAX = 512 << 20
-"""Records on their way to clients that a broker holds at one time; above it clients are told to wait (429)."""
+"""The bytes of records on their way to clients that a broker holds at one time; above it clients get 429 and wait."""
 ANSWER_BYTES_MIN = 64 << 10
-"""An answer is not made smaller than this to fit; where there is no room for it the request is refused."""
+"""The size below which an answer is not made smaller to fit; where there is no room for it the request is refused."""
 MEMORY_SHARE_OF_BUDGET = 0.2
-"""Of the rest, for each of three: bodies of requests, answers, JSON that is made or read."""
+"""The share of the rest for each of three: bodies of requests, answers, JSON that is made or read."""
 JSON_BYTES_IN_FLIGHT_MAX = 512 << 20
-"""What JSON that is being made or read may take in memory; above it the next one waits for its turn."""
+"""The memory that JSON may take while it is made or read; above it the next one waits for its turn."""
 JSON_BATCH_BYTES_MIN = 16 << 20
-"""A batch that is no larger once it is decompressed is shown as JSON, however little memory there is."""
+"""The decompressed size up to which a batch is shown as JSON, however little memory there is."""
 REQUESTS_IN_FLIGHT_MAX = 8192
-"""Requests under way over all connections, long polls included; above it clients are told to wait (429)."""
+"""Requests under way over all connections, long polls included; above it clients get 429 and wait."""
 CONTROL_REQUESTS_IN_FLIGHT_MAX = 16
-"""The same for what operators and `headrace cluster recover` ask a broker: no load of clients keeps them waiting."""
+"""The same for requests of operators and `headrace cluster recover`: no load of clients keeps them waiting."""
 CONTROL_BYTES_IN_FLIGHT_MAX = 16 << 20
-"""Bodies of those."""
+"""The bytes of the bodies of those."""
 HEARTBEATS_IN_FLIGHT_MAX = 1 << 14
 """Heartbeats that wait at one broker: they hold next to nothing, and do not count among its other requests."""
 WATERMARKS_REQUESTS_IN_FLIGHT_MAX = 64
-"""At one broker, besides those who elect: other brokers ask every few seconds."""
+"""The number at one broker, besides the requests of electors: other brokers ask every few seconds."""
 
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _LIMIT_FILES = ("memory.max", "memory/memory.limit_in_bytes")
-"""Of version 2 and of version 1; in a container they are those of the container itself."""
+"""The files of version 2 and of version 1; in a container they are those of the container itself."""
 
 
 def memory_limit_bytes(cgroups: Path = _CGROUPS) -> int:
@@ -78,7 +78,7 @@ _ROOM_S = 1.0
 
 
 class Budget:
-    """Bytes of one kind in memory, over all requests."""
+    """The bytes of one kind in memory, over all requests."""
 
     def __init__(self, what: str, limit_bytes: int) -> None:
         self.what = what
@@ -89,12 +89,12 @@ class Budget:
         self._freed: set[asyncio.Future[None]] = set()
 
     def check(self, size: int, holder: str | None = None) -> None:
-        """That so many could be taken just now. Raises ThrottledError."""
+        """Check that so many could be taken just now. Raises ThrottledError."""
         if size > self.room_bytes(holder):
             raise self._refusal(holder)
 
     def take(self, size: int, holder: str | None = None) -> None:
-        """Raises ThrottledError."""
+        """Take so many bytes. Raises ThrottledError."""
         self.check(size, holder)
         self.left_bytes -= size
         self.holders.add(holder, size)
@@ -118,16 +118,16 @@ class Budget:
                     freed.set_result(None)
 
     def room_bytes(self, holder: str | None = None) -> int:
-        """The bytes that it may take just now."""
+        """Return the bytes that the holder may take just now."""
         return self.holders.room(holder, self.left_bytes)
 
     @property
     def holder_bytes_max(self) -> int:
-        """The bytes that one client may hold where there is no other."""
+        """Return the bytes that one client may hold where there is no other."""
         return self.limit_bytes // 2
 
     async def room(self, timeout_s: float) -> bool:
-        """Wait until something is given back, at most so long: for those who are not to be refused."""
+        """Wait until something is given back, at most so long: for callers that must not be refused."""
         freed = asyncio.get_running_loop().create_future()
         self._freed.add(freed)
         try:
@@ -143,7 +143,7 @@ class Budget:
         self.left_bytes -= size
 
     def share(self, holder: str | None) -> "Share":
-        """`holder`: the client that it is held for; None for the cluster's own work."""
+        """Return a share for `holder`, the client that it is held for; None for the cluster's own work."""
         return Share(self, holder)
 
     def _refusal(self, holder: str | None) -> ThrottledError:
@@ -157,7 +157,7 @@ class Budget:
 
 
 class Share:
-    """What one request holds of a budget, until the context is left."""
+    """The part of a budget that one request holds, until the context is left."""
 
     __slots__ = ("_budget", "holder", "taken")
 
@@ -167,26 +167,26 @@ class Share:
         self.taken = 0
 
     def check(self, size: int) -> None:
-        """Raises ThrottledError where so many more could not be taken just now."""
+        """Raise ThrottledError where so many more could not be taken just now."""
         self._budget.check(size, self.holder)
 
     def take(self, size: int) -> None:
-        """So many more. Raises ThrottledError."""
+        """Take so many more. Raises ThrottledError."""
         self._budget.take(size, self.holder)
         self.taken += size
 
     def grant(self, wanted: int) -> int:
-        """As `Budget.grant`, in place of what was taken before."""
+        """Grant as `Budget.grant` does, in place of what was taken before."""
         self.resize(0)
         self.taken = self._budget.grant(wanted, self.holder)
         return self.taken
 
     async def room(self, timeout_s: float) -> bool:
-        """As `Budget.room`."""
+        """Wait for room as `Budget.room` does."""
         return await self._budget.room(timeout_s)
 
     def resize(self, size: int) -> None:
-        """It has turned out to be so many: never refused, as they are there already."""
+        """Set the size that it has turned out to be: never refused, as the bytes are there already."""
         self._budget.give_back(self.taken - size, self.holder)
         self.taken = size
 
@@ -199,10 +199,10 @@ class Share:
 
 @dataclass(slots=True)
 class Requests:
-    """Of one kind, under way now; also what lasts longer, as streams and sessions."""
+    """The requests of one kind that are under way, and what lasts longer, such as streams and sessions."""
 
     most: int | None
-    """None: somebody else bounds them."""
+    """The largest number; None: something else bounds them."""
     what: str = "requests under way"
     under_way: int = 0
     refused: int = 0
@@ -210,7 +210,7 @@ class Requests:
 
     @contextmanager
     def one_more(self, holder: str | None) -> Iterator[None]:
-        """Around one of them, for a client or for another broker. Raises ThrottledError."""
+        """Count one of them in the block, for a client or for another broker. Raises ThrottledError."""
         if self.most is not None and self.holders.room(holder, self.most - self.under_way) < 1:
             raise self._refusal(holder)
         self.under_way += 1
@@ -238,21 +238,22 @@ class Admission:
     conversions: Budget = field(default_factory=lambda: Budget("JSON", JSON_BYTES_IN_FLIGHT_MAX))
     control_bodies: Budget = field(default_factory=lambda: Budget("request bodies", CONTROL_BYTES_IN_FLIGHT_MAX))
     clients: Requests = field(default_factory=lambda: Requests(REQUESTS_IN_FLIGHT_MAX))
-    """Long polls and watches included."""
+    """Requests of clients, long polls and watches included."""
     control: Requests = field(default_factory=lambda: Requests(CONTROL_REQUESTS_IN_FLIGHT_MAX))
-    """Of those who elect: nobody leads while they wait."""
+    """Requests of electors: nothing has a leader while they wait."""
     watermarks: Requests = field(default_factory=lambda: Requests(WATERMARKS_REQUESTS_IN_FLIGHT_MAX))
-    """Of coordinators, for the lag of groups."""
+    """Requests of coordinators, for the lag of groups."""
     heartbeats: Requests = field(default_factory=lambda: Requests(HEARTBEATS_IN_FLIGHT_MAX))
-    """Of members of groups, which wait for news most of the time."""
+    """Heartbeats of members of groups, which wait for news most of the time."""
     others: Requests = field(default_factory=lambda: Requests(None))
-    """Probes, streams of followers (`replication.open_streams`), questions on their way in (`http.uploads`)."""
+    """Probes, streams of followers (`replication.open_streams`), and questions on their way in (`http.uploads`)."""
     newcomers: Newcomers = field(default_factory=Newcomers)
     """The groups that clients make."""
 
     @classmethod
     def for_memory(cls, memory_bytes: int | None) -> Self:
-        """For a broker that may use so much in all, the process that compacts included; None: as much as there is."""
+        """Return the admission of a broker that may use so much in all, its compaction process included; None: as much
+        as there is."""
         admission = cls()
         if memory_bytes is not None:
             left_bytes = memory_bytes - PROCESS_BYTES - compactor_bytes(memory_bytes)
@@ -263,27 +264,28 @@ class Admission:
 
     @property
     def body_bytes_max(self) -> int:
-        """Of one request's batches: what can be held for one client at all."""
+        """Return the largest body of one request's batches: what can be held for one client at all."""
         return min(REQUEST_BODY_BYTES_MAX, self.bodies.holder_bytes_max)
 
     @property
     def json_body_bytes_max(self) -> int:
-        """Of one request's JSON."""
+        """Return the largest body of one request's JSON."""
         return min(self.body_bytes_max, self.conversions.limit_bytes // JSON_MEMORY_FACTOR)
 
     @property
     def json_batch_bytes_max(self) -> int:
-        """Of one batch that is shown as JSON, once it is decompressed."""
+        """Return the largest batch that is shown as JSON, by its decompressed size."""
         return max(JSON_BATCH_BYTES_MIN, self.conversions.limit_bytes // JSON_MEMORY_FACTOR)
 
     @property
     def unpacked_bytes_max(self) -> int:
-        """Of one batch that is produced, once it is decompressed: it is looked into before it is appended."""
+        """Return the largest batch that is produced, by its decompressed size: it is decoded before it is appended."""
         return max(JSON_BATCH_BYTES_MIN, self.conversions.limit_bytes)
 
     @asynccontextmanager
     async def unpacking(self, size: int) -> AsyncIterator[None]:
-        """Around looking into batches, the largest of them of so many bytes once it is decompressed. Waits for room."""
+        """Wait for room and hold it while batches are decoded, the largest of them of so many bytes once it is
+        decompressed."""
         taken = min(size, self.conversions.limit_bytes)
         await self.conversions.wait_for(taken)
         try:
@@ -293,7 +295,8 @@ class Admission:
 
     @asynccontextmanager
     async def converting(self, size: int) -> AsyncIterator[None]:
-        """Around turning records of so many bytes into JSON or back, for as long as both are there. Waits for room.
+        """Wait for room and hold it while records of so many bytes are turned into JSON or back, for as long as both
+        are there.
 
         One after the other costs no time: all of them share one processor.
         """
@@ -306,7 +309,7 @@ class Admission:
 
     @property
     def requests(self) -> int:
-        """Under way, of all kinds."""
+        """Return the number under way, of all kinds."""
         return sum(
             kind.under_way for kind in (self.clients, self.control, self.watermarks, self.heartbeats, self.others)
         )

@@ -1,7 +1,7 @@
-"""The one disk of a broker, as its partitions see it: room for appends, and whom to tell when it fails.
+"""The one disk of a broker, as its partitions see it: the room for appends, and the notification of its failure.
 
-One per process. `take` and `gave_back` run on the event loop, with each append and deletion; `watch` looks at the
-volume and counts the broker's files in threads, beside everything else. Until the first look there is room.
+There is one per process. `take` and `gave_back` run on the event loop, with each append and deletion; `watch` checks
+the volume and counts the broker's files in threads, beside everything else. Until the first check there is room.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from headrace_broker.metrics import Metrics
 from headrace_broker.storage.disk import Ballast, Volume, bytes_in, storage_errors, volume_of
 
 DISK_LOOK_INTERVAL_MS = 1_000
-"""How often a broker asks how much its volume has free: others may write to it too."""
+"""The interval at which a broker checks the free room of its volume: other programs may write to it too."""
 DISK_COUNT_INTERVAL_MS = 10_000
-"""How often a broker counts its own files."""
+"""The interval at which a broker counts its own files."""
 DISK_COUNT_TIME_PART_MAX = 0.01
-"""Counting many files takes no more than this part of the time; its interval grows instead."""
+"""The largest part of the time that counting many files takes; its interval grows instead."""
 
 
 _log = logging.getLogger(__name__)
@@ -43,12 +43,12 @@ class BrokerDisk:
         return self._budget.is_full
 
     def failed(self, place: object, why: str) -> None:
-        """A write or a sync of this partition has failed: this broker must not go on."""
+        """Note that a write or a sync of this partition has failed: this broker must not go on."""
         _log.critical("%s: the disk failed, this broker stops: %s", place, why)
         self._failed(f"{place}: {why}")
 
     def take(self, size: int) -> None:
-        """Room for an append of so many bytes. Raises DiskFullError."""
+        """Take room for an append of so many bytes. Raises DiskFullError."""
         try:
             self._budget.take(size)
         except DiskFullError as error:
@@ -57,7 +57,8 @@ class BrokerDisk:
             raise
 
     def ran_out(self) -> None:
-        """The file system had no room for an append that was taken, because others write to it too."""
+        """Note that the file system had no room for an append that was taken, because other programs write to it
+        too."""
         self._budget.is_full = True
         self._refused.inc()
         self._maybe_tell("the volume has no room left")
@@ -66,7 +67,7 @@ class BrokerDisk:
         self._budget.gave_back(size)
 
     async def watch(self) -> None:
-        """For ever."""
+        """Watch the disk without end."""
         while True:
             try:
                 await self.look()
@@ -75,7 +76,7 @@ class BrokerDisk:
             await asyncio.sleep(DISK_LOOK_INTERVAL_MS / 1000)
 
     async def look(self) -> None:
-        """Raises StorageFailedError."""
+        """Check the disk once. Raises StorageFailedError."""
         budget, before = self._budget, self._budget.taken_bytes
         volume = await asyncio.to_thread(self._look)
         budget.looked_at_volume(volume.free_bytes, volume.volume_bytes, before)
@@ -99,12 +100,12 @@ class BrokerDisk:
         before, started_ms = self._budget.taken_bytes, monotonic_ms()
         self._budget.counted_data(await asyncio.to_thread(bytes_in, self._root), before)
         ended_ms = monotonic_ms()
-        # Whoever makes room on a full disk waits for it.
+        # A task that makes room on a full disk waits for it.
         interval_ms = DISK_LOOK_INTERVAL_MS if self.is_full else DISK_COUNT_INTERVAL_MS
         self._next_count_ms = ended_ms + max(interval_ms, int((ended_ms - started_ms) / DISK_COUNT_TIME_PART_MAX))
 
     def _maybe_tell(self, why: str) -> None:
-        """Once for each time that it fills."""
+        """Report a full disk, once for each time that it fills."""
         if self._budget.is_full and not self._was_full:
             _log.error("appends are refused: %s", why)
         elif self._was_full and not self._budget.is_full:

@@ -20,15 +20,16 @@ from headrace_broker.settings import Settings, TlsFiles, TlsSecret
 from headrace_broker.stop_signals import StopSignals
 
 THREAD_SWITCH_US = 500
-"""How long a thread of a broker may compute while its event loop waits for its turn, instead of Python's own 5 ms."""
+"""The time that a thread of a broker may compute while its event loop waits for its turn, instead of Python's own 5
+ms."""
 BROKER_MEMORY_BYTES_MIN = PROCESS_BYTES + 3 * BUDGET_BYTES_MIN
-"""What a broker may be told to keep to: it cannot keep to less."""
+"""The smallest memory limit that a broker accepts: it cannot keep below it."""
 HOUSEKEEPING_INTERVAL_MS_MIN = 10
-"""Of what it may be told: below it a broker would do little else."""
+"""The smallest interval that a broker accepts: below it a broker would do little else."""
 DISK_QUOTA_BYTES_MIN = 4 * DISK_BALLAST_BYTES
 """A smaller quota would be full with what a broker writes for itself."""
 REPLICATION_CATCH_UP_RATE_MIN = 64 << 10
-"""Bytes a second: with less catching up would never end."""
+"""The smallest rate in bytes a second: with less, catching up would never end."""
 
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -38,7 +39,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 def _read_by(
     parse: Callable[[str], int | None], least: int = 0, least_text: str = ""
 ) -> Callable[[click.Context, click.Parameter, str | None], int | None]:
-    """What a resource would spell the same way, `least` or more; None where it is not given."""
+    """Return a parser of values as a resource would spell them, `least` or more; None where none is given."""
 
     def read(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
         try:
@@ -124,7 +125,7 @@ def main(log_level: str, broker: int, **options: Any) -> None:
     )
     disk_limits = DiskLimits(options.pop("disk_quota"), options.pop("disk_reserve"))
     settings = Settings(broker=BrokerId(broker), tls=tls, disk_limits=disk_limits, **options)
-    # Threads read, encode JSON and compact; the event loop, which everybody waits for, must not wait long for them.
+    # Threads read, encode JSON and compact; the event loop, on which everything depends, must not wait long for them.
     sys.setswitchinterval(THREAD_SWITCH_US / 1_000_000)
     try:
         with StopSignals.noted() as signals:
@@ -135,13 +136,13 @@ def main(log_level: str, broker: int, **options: Any) -> None:
 
 
 def _live(settings: Settings, signals: StopSignals) -> None:
-    """One life, and as many more as begin where one has ended. Raises HeadraceError."""
-    # Not before: these modules take a while to load, and this process can be asked to stop meanwhile.
+    """Run one life, and as many more as begin where one has ended. Raises HeadraceError."""
+    # These modules are loaded here because they take a while, and this process can be asked to stop meanwhile.
     from headrace_broker.process import run
 
     again = False
     while not signals.asked and (again := asyncio.run(run(settings, signals, again=again))):
-        # Another life, with an incarnation of its own: this one lets go of its files, whatever refers to them.
+        # Another life begins, with an incarnation of its own: this one lets go of its files, whatever refers to them.
         gc.unfreeze()
         gc.collect()
 
@@ -149,7 +150,7 @@ def _live(settings: Settings, signals: StopSignals) -> None:
 def _tls(
     certificate: Path | None, key: Path | None, authority: Path | None, secret: str | None
 ) -> TlsFiles | TlsSecret | None:
-    """Raises UsageError for options that do not go together."""
+    """Return the TLS source. Raises UsageError for options that do not go together."""
     if secret is not None:
         if certificate or key or authority:
             raise click.UsageError("--tls-secret stands for all of --tls-cert-file, --tls-key-file and --tls-ca-file")

@@ -1,6 +1,6 @@
 """The metrics of a broker process, for Prometheus: names begin with `headrace_broker_`.
 
-Counters and histograms are kept as things happen; the state of a partition (sizes, offsets, who leads) is read when it
+Counters and histograms are kept as things happen; the state of a partition (sizes, offsets, the leader) is read when it
 is scraped. One `Metrics` per process, made at its start. A partition keeps its own labelled counters, so that the data
 path never looks labels up. `Registration` makes all metrics of the process in one registry, under their whole names, so
 that each can be searched for; sessions, replication, the cluster and coordinators register theirs through it.
@@ -27,7 +27,8 @@ class Registration:
         self.registry = registry
 
     def counter(self, name: str, text: str, *labels: str, values: Iterable[str] = ()) -> Counter:
-        """`values` of its one label are shown as 0 from the start: what has not happened yet can be told from none."""
+        """Make a counter; `values` of its one label are shown as 0 from the start, so that a zero differs from a
+        missing series."""
         counter = Counter(name, text, labels, registry=self.registry)
         for value in values:
             counter.labels(value)
@@ -68,7 +69,7 @@ class PartitionGauges:
     log_end_offset: Offset
     high_watermark: Offset
     redundancy: Redundancy | None = None
-    """Of those that are led."""
+    """The redundancy of a partition that is led here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class PartitionCounters:
 
 
 class Connections(Protocol):
-    """Of the server that clients talk to."""
+    """The connections of the server for clients."""
 
     refused: int
     cut_off: int
@@ -141,7 +142,7 @@ class Metrics:
         )
 
     def request_time(self, method: str, route: str) -> Histogram:
-        """Of one kind of request: kept, because looking the labels up takes as long as observing."""
+        """Return the histogram of one kind of request, to be kept: looking the labels up takes as long as observing."""
         found = self._request_times.get((method, route))
         if found is None:
             found = self._request_times[method, route] = self.request_seconds.labels(method, route)
@@ -248,7 +249,7 @@ class _Partitions(Collector):
 
 
 def _redundancy(seen: Sequence[PartitionGauges]) -> Iterator[GaugeMetricFamily]:
-    """What Kafka users alert on, told by whoever leads, so that sums over brokers are right."""
+    """Yield what Kafka users alert on, from the partition's leader alone, so that sums over brokers are right."""
     led = [(each, each.redundancy) for each in seen if each.redundancy is not None]
     for name, text, count in (
         (

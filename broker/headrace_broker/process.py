@@ -310,8 +310,8 @@ class _Life:
             raise
         finally:
             await cancel(tasks)
-            await parts.groups.close()
-            await parts.writers.close()
+            await parts.groups.local.close()
+            await parts.writers.local.close()
             await self._membership.close()
             await self._streams.close()
 
@@ -323,8 +323,8 @@ class _Life:
             self._housekeeping.checkpoint(),
             self._housekeeping.clean(),
             self._compaction.run(),
-            parts.groups.run(),
-            parts.writers.run(),
+            parts.groups.local.run(),
+            parts.writers.local.run(),
             self._topic_maker.run(),
             *self._group_reporting.work(),
             broker.disk.watch(),

@@ -1,4 +1,4 @@
-"""What a broker process is told at its start; it never changes while the process lives."""
+"""The settings of a broker process at its start; they never change while the process lives."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,7 +7,7 @@ from headrace.core.log.disk_quota import DiskLimits
 from headrace.core.types import BrokerId
 
 HOUSEKEEPING_INTERVAL_MS_DEFAULT = 60_000
-"""Each open partition is looked at this often for segments that are too old; for all other reasons, at once."""
+"""The interval at which each open partition is checked for segments that are too old; for other reasons, at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class TlsSecret:
-    """Of type kubernetes.io/tls, in the namespace of the brokers' Leases."""
+    """The Secret of type kubernetes.io/tls, in the namespace of the brokers' Leases."""
 
     name: str
 
@@ -30,18 +30,18 @@ class Settings:
     data: Path
     cluster: str
     namespace: str
-    """Of the brokers' Leases; empty for the namespace of the kubeconfig's context."""
+    """The namespace of the brokers' Leases; empty for the namespace of the kubeconfig's context."""
     kubeconfig: str | None
     host: str
     port: int
-    """0 picks a free one."""
+    """The port; 0 picks a free one."""
     advertised_url: str
-    """Where other brokers and clients reach this one; empty for `host:port` of the listener."""
+    """The URL at which other brokers and clients reach this one; empty for `host:port` of the listener."""
     zone: str
     tls: TlsFiles | TlsSecret | None = None
     memory_bytes: int | None = None
-    """What this process may use; None: as much as the machine or the container lets it."""
+    """The memory that this process may use; None: as much as the machine or the container has."""
     disk_limits: DiskLimits = field(default_factory=DiskLimits)
     housekeeping_interval_ms: int = HOUSEKEEPING_INTERVAL_MS_DEFAULT
     catch_up_rate: int | None = None
-    """Bytes a second for followers that are far behind, all together; None: as fast as it goes."""
+    """The rate in bytes a second for followers that are far behind, all together; None: without a limit."""

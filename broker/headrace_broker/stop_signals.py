@@ -1,10 +1,10 @@
-"""SIGTERM and SIGINT, from the first moment of a process to its last: how a broker is asked to stop.
+"""SIGTERM and SIGINT, from the first moment of a process to its last: the way to ask a broker to stop.
 
 The kernel drops signals to the first process of a container for which it has no handler. A Pod that is deleted while
 its broker loads modules, opens its disk, or is between two lives would be there until its grace is over. So these
-handlers come before everything else and stay; a life that begins is told of what was asked before.
+handlers come before everything else and stay; a life that begins gets the signals that came before.
 
-One per process, of its main thread. Handlers run between two instructions of whatever runs: they only take note.
+There is one per process, of its main thread. Handlers run between any two instructions: they only take note.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ Told = Callable[[signal.Signals], None]
 class StopSignals:
     def __init__(self) -> None:
         self.asked: list[signal.Signals] = []
-        """The first two that came: a third one says nothing new."""
+        """The first two signals that came: a third one adds nothing."""
         self._told = 0
-        """How many of them the present life knows of."""
+        """The number of them that the present life has got."""
         self._tell: Told | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -39,7 +39,7 @@ class StopSignals:
 
     @contextmanager
     def told_to(self, tell: Told) -> Iterator[None]:
-        """On the running event loop; what was asked before is told at once."""
+        """Pass signals to `tell` on the running event loop; earlier ones are passed at once."""
         self._told, self._tell, self._loop = 0, tell, asyncio.get_running_loop()
         self._tell_all()
         try:

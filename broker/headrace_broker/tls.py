@@ -56,7 +56,7 @@ class Transports:
         self.shared.trust(ssl_context)
 
     def make(self) -> AsyncTransport:
-        """A new one, which its owner closes."""
+        """Return a new transport, which its owner closes."""
         return AsyncTransport(self._ssl_context)
 
 
@@ -69,17 +69,17 @@ class UnusableTlsError(LocalError):
 @dataclass(frozen=True, slots=True)
 class Pem:
     name: str
-    """For messages: `certificate file /etc/tls/tls.crt`."""
+    """The name for messages: `certificate file /etc/tls/tls.crt`."""
     content: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TlsMaterial:
     certificate: Pem
-    """The broker's own first, then those between it and the authority."""
+    """The broker's own certificate first, then those between it and the authority."""
     key: Pem
     authority: Pem | None
-    """Whom this broker trusts when it asks other brokers; None: the system's roots."""
+    """The authority that this broker trusts when it asks other brokers; None: the system's roots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ class UnreadableTls:
 
 
 class TlsSource(Protocol):
-    """Where material comes from, at the start and later."""
+    """A source of material, at the start and later."""
 
     async def read(self) -> TlsMaterial | UnreadableTls: ...
 
     def changes(self) -> AsyncGenerator[TlsMaterial | UnreadableTls, None]:
-        """Endless: what there is now, whenever it may have changed. The same may come again."""
+        """Yield without end what there is now, whenever it may have changed. The same may come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class WatchedFiles:
         while True:
             await asyncio.sleep(TLS_FILES_INTERVAL_MS / 1000)
             now = await self.read()
-            # Certificate and key are two files: what still changes is not looked at yet.
+            # Certificate and key are two files: files that still change are not read yet.
             if now == before:
                 yield now
             before = now
@@ -129,7 +129,7 @@ class WatchedFiles:
 
 
 def _content(path: Path) -> bytes:
-    """Raises OSError, also for a file that is too large for what it should be."""
+    """Return the content. Raises OSError, also for a file that is too large for what it should be."""
     with path.open("rb") as file:
         content = file.read(TLS_FILE_BYTES_MAX + 1)
     if len(content) > TLS_FILE_BYTES_MAX:
@@ -184,26 +184,27 @@ class WatchedSecret:
 
 _ALPN_PROTOCOLS = ["h2", "http/1.1"]
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2: those that HTTP/2 allows (RFC 9113, section 9.2.2). TLS 1.3 has its own."""
+"""The ciphers of TLS 1.2 that HTTP/2 allows (RFC 9113, section 9.2.2). TLS 1.3 has its own."""
 _MISMATCHES = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
-"""The last one: there is no certificate for a key of this type."""
+"""The reasons of mismatch; the last one: there is no certificate for a key of this type."""
 _FLIGHTS_MAX = 4
-"""More than a handshake of TLS 1.2 or 1.3 takes."""
+"""The number of flights, more than a handshake of TLS 1.2 or 1.3 takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
     server: ssl.SSLContext
     trust: ssl.SSLContext
-    """For this broker as a client of other brokers."""
+    """The context of this broker as a client of other brokers."""
     expires_s: int
-    """Unix time."""
+    """The expiry in Unix time."""
     doubt: str
-    """Why other brokers will not accept it, as the rest of a sentence about this one; empty when they will."""
+    """The reason why other brokers will not accept it, as the rest of a sentence about this one; empty when they
+    will."""
 
 
 def load_certificate(material: TlsMaterial, host: str) -> Certificate:
-    """`host` is where clients reach this broker. Raises UnusableTlsError."""
+    """Load a certificate; `host` is where clients reach this broker. Raises UnusableTlsError."""
     itself = _trust(material.certificate)
     itself.check_hostname = False
     itself.verify_flags &= ~ssl.VERIFY_X509_STRICT  # Python 3.13's default; other clients are less strict.
@@ -219,7 +220,7 @@ def load_certificate(material: TlsMaterial, host: str) -> Certificate:
 
 
 def new_server_context() -> ssl.SSLContext:
-    """A server's context without a certificate."""
+    """Return a server's context without a certificate."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -260,7 +261,7 @@ def _why_not_loaded(material: TlsMaterial, error: ssl.SSLError) -> str:
 
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """The path of a file that only this process can see, and only for so long."""
+    """Yield the path of a file that only this process can see, and only during the block."""
     file = os.memfd_create("headrace-tls")
     try:
         os.write(file, content)
@@ -270,7 +271,7 @@ def _in_memory(content: bytes) -> Iterator[str]:
 
 
 def _rehearse(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> ssl.SSLObject:
-    """The client's end of a handshake between the two. Raises ssl.SSLError, on whichever side it fails."""
+    """Return the client's end of a handshake between the two. Raises ssl.SSLError, on whichever side it fails."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         client.wrap_bio(to_client, to_server, server_hostname=host),
@@ -309,12 +310,12 @@ class Trusting(Protocol):
 
 class TlsIdentity:
     def __init__(self, source: TlsSource, host: str, transport: Trusting, registry: CollectorRegistry) -> None:
-        """`host` is the one that is advertised, `transport` the way to other brokers. `take_on` comes next."""
+        """Take `host`, the advertised one, and `transport`, the way to other brokers. `take_on` comes next."""
         self._source = source
         self._host = host
         self._transport = transport
         self._seen: TlsMaterial | UnreadableTls | None = None
-        """What was judged last."""
+        """The material that was judged last."""
         self._reloads = Counter(
             "headrace_broker_tls_reloads",
             "New certificates that were read, by outcome.",
@@ -331,12 +332,12 @@ class TlsIdentity:
         self.server_context = new_server_context()
 
     async def take_on(self) -> None:
-        """Read what the source has, as soon as it can say. Raises UnusableTlsError."""
+        """Read what the source has, as soon as it has it. Raises UnusableTlsError."""
         self._seen = await self._source.read()
         self._use(await self._load(self._seen))
 
     async def keep_fresh(self) -> None:
-        """Follow the source for ever."""
+        """Follow the source without end."""
         async with aclosing(self._source.changes()) as changes:
             async for now in changes:
                 if now != self._seen:
@@ -350,7 +351,8 @@ class TlsIdentity:
             self._reloads.labels("refused").inc()
             _log.error("TLS: the certificate in use stays, because the new one is refused: %s", error.message)
         except OSError as error:
-            # As where this process has too many files open: nothing is said of the certificate, it is looked at again.
+            # This process may have too many files open, for example: the certificate is not judged, and read again
+            # later.
             self._seen = None
             _log.error("TLS: the certificate in use stays, because the new one cannot be loaded now: %s", error)
         else:

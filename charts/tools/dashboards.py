@@ -58,37 +58,42 @@ def _process(title: str, expr: str, unit: str = "short") -> Panel:
 CLUSTER = Dashboard(
     name="cluster",
     title="Headrace / Cluster",
-    about="Is it well, what goes through it, and which broker does how much.",
+    about="The state of the cluster, its traffic, and the load of each broker.",
     variables=(_JOB,),
     rows=(
         Row(
-            "Is it well",
+            "Health",
             (
                 stat("Brokers ready", _operator("brokers", ', state="Ready"')),
                 stat(
-                    "Operators that act",
+                    "Acting operators",
                     'sum by (cluster) (headrace_operator_acting{job=~"$job"})',
                     bad_from=2,
-                    about="One for each cluster.",
+                    about="There should be one for each cluster.",
                 ),
-                stat("Offline", _operator("offline_partitions"), bad_from=1, about="Partitions without a leader."),
                 stat(
-                    "Refusing writes",
+                    "Offline partitions",
+                    _operator("offline_partitions"),
+                    bad_from=1,
+                    about="Partitions without a leader.",
+                ),
+                stat(
+                    "Partitions that refuse writes",
                     'sum(headrace_broker_under_min_isr_partitions{job=~"$job"})',
                     bad_from=1,
-                    about="Partitions with fewer replicas in sync than minInsyncReplicas.",
+                    about="They have fewer replicas in sync than minInsyncReplicas and refuse acks=all.",
                 ),
                 stat(
-                    "Under-replicated",
+                    "Under-replicated partitions",
                     'sum(headrace_broker_under_replicated_partitions{job=~"$job"})',
                     bad_from=1,
-                    about="Partitions with fewer replicas in sync than their topics ask for.",
+                    about="They have fewer replicas in sync than their topics ask for.",
                 ),
                 stat(
-                    "Damaged",
+                    "Damaged partitions",
                     'sum(headrace_broker_damaged_partitions{job=~"$job"})',
                     bad_from=1,
-                    about="Partitions of which a disk has not kept what was written.",
+                    about="A disk has lost or damaged records that were written to it.",
                 ),
                 stat("Topics", _operator("topics")),
                 stat("Partitions", _operator("partitions")),
@@ -105,7 +110,7 @@ CLUSTER = Dashboard(
                     "Problems by code",
                     (f"{_rate('headrace_broker_errors_total', 'code')} or on () vector(0)", "{{code}}"),
                     unit="reqps",
-                    about="Of brokers' answers, as docs/protocol.md lists them.",
+                    about="The error codes of brokers' answers, which docs/protocol.md explains.",
                 ),
                 graph(
                     "Refused for load",
@@ -123,7 +128,7 @@ CLUSTER = Dashboard(
                     _request_time(f', method!="WATCH", route!~"{_WAITS}"', "{{method}} {{route}}"),
                     _request_time(', method=~"POST|DELETE", route=~".*/partitions/.*/records"', "{{method}} {{route}}"),
                     unit="s",
-                    about="Those that wait as long as they are told to are in the next panel.",
+                    about="Requests that wait for as long as their clients ask for are in the next panel.",
                 ),
                 graph(
                     "Requests that wait, 99th percentile by route",
@@ -131,14 +136,14 @@ CLUSTER = Dashboard(
                     _request_time(', route=~"/v1/sessions|.*/commits"', "{{method}} {{route}}"),
                     unit="s",
                     logarithmic=True,
-                    about="Fetches, streams, sessions, commits of writers: as long as their clients ask for.",
+                    about="Fetches, streams, sessions and commits of writers take as long as their clients ask for.",
                 ),
                 graph(
                     "Sync of the disk",
                     (_quantile("0.5", "headrace_broker_fsync_seconds", "instance"), "{{instance}} median"),
                     (_quantile("0.99", "headrace_broker_fsync_seconds", "instance"), "{{instance}} 99th"),
                     unit="s",
-                    about="An acknowledged record waits for one.",
+                    about="Each acknowledged record waits for one sync.",
                 ),
             ),
         ),
@@ -153,7 +158,7 @@ CLUSTER = Dashboard(
                         " or on () vector(0)",
                         "{{instance}} -> {{follower}}",
                     ),
-                    about="Records that a follower has not reported yet.",
+                    about="Records that the follower has not yet reported to have.",
                 ),
                 graph(
                     "In-sync replicas",
@@ -164,7 +169,7 @@ CLUSTER = Dashboard(
                 graph(
                     "Elections",
                     (_rate("headrace_operator_leader_elections_total", "job"), "leaders elected"),
-                    (_rate("headrace_operator_unclean_leader_elections_total", "job"), "of these unclean"),
+                    (_rate("headrace_operator_unclean_leader_elections_total", "job"), "unclean elections among them"),
                     unit="cps",
                 ),
             ),
@@ -176,7 +181,7 @@ CLUSTER = Dashboard(
                     "Disk",
                     ('sum by (instance, kind) (headrace_broker_disk_bytes{job=~"$job"})', "{{instance}} {{kind}}"),
                     unit="bytes",
-                    about="Used by the broker's files; room is what may still be appended.",
+                    about="The bytes that the broker's files use; room is the bytes that may still be appended.",
                 ),
                 graph(
                     "Connections and requests",
@@ -214,7 +219,7 @@ CLUSTER = Dashboard(
 TOPICS = Dashboard(
     name="topics",
     title="Headrace / Topics",
-    about="What each topic takes, gives and keeps, and its hottest partitions.",
+    about="The traffic of each topic, its size on disk, and its busiest partitions.",
     variables=(
         _JOB,
         _NAMESPACE,
@@ -248,7 +253,7 @@ TOPICS = Dashboard(
                     "Batches sent again",
                     (_rate("headrace_broker_batches_repeated_total", "namespace, topic", _OF_TOPIC), _TOPIC),
                     unit="cps",
-                    about="By idempotent producers that had no answer; each is in the log once.",
+                    about="Idempotent producers repeat batches that got no answer; each is in the log once.",
                 ),
                 graph(
                     "Records in a batch",
@@ -257,12 +262,12 @@ TOPICS = Dashboard(
                         f" / {_rate('headrace_broker_batches_in_total', 'namespace, topic', _OF_TOPIC)}",
                         _TOPIC,
                     ),
-                    about="On average. Many small ones cost more than few large ones.",
+                    about="The average. Many small batches cost more than few large ones.",
                 ),
             ),
         ),
         Row(
-            "Hottest partitions",
+            "Busiest partitions",
             (
                 graph(
                     "Bytes in",
@@ -283,13 +288,13 @@ TOPICS = Dashboard(
             ),
         ),
         Row(
-            "What is kept",
+            "Storage",
             (
                 graph(
                     "Bytes on all disks",
                     (f"sum by (namespace, topic) (headrace_broker_log_bytes{{{_OF_TOPIC}}})", _TOPIC),
                     unit="bytes",
-                    about="All replicas.",
+                    about="All replicas together.",
                 ),
                 graph(
                     "Offsets that are kept",
@@ -299,20 +304,20 @@ TOPICS = Dashboard(
                         " and on (job, instance, namespace, topic, partition) headrace_broker_leads == 1)",
                         _TOPIC,
                     ),
-                    about="Of leaders. A compacted topic has fewer records than offsets.",
+                    about="Counted at the leaders. A compacted topic has fewer records than offsets.",
                 ),
                 graph(
                     "Deleted by retention",
                     (_rate("headrace_broker_deleted_bytes_total", "instance, reason"), "{{instance}} {{reason}}"),
                     unit="Bps",
-                    about="Of all topics.",
+                    about="All topics together.",
                 ),
                 graph(
                     "Compaction",
                     (_rate("headrace_broker_compaction_bytes_read_total", "instance"), "{{instance}} read"),
                     (_rate("headrace_broker_compaction_bytes_written_total", "instance"), "{{instance}} written"),
                     unit="Bps",
-                    about="Of all topics.",
+                    about="All topics together.",
                 ),
             ),
         ),
@@ -320,7 +325,7 @@ TOPICS = Dashboard(
             "Replicas",
             (
                 graph(
-                    "Missing from the in-sync replicas",
+                    "Replicas that are not in sync",
                     (
                         f"sum by (namespace, topic) (headrace_broker_replicas{{{_OF_TOPIC}}}"
                         f" - headrace_broker_in_sync_replicas{{{_OF_TOPIC}}})",
@@ -328,13 +333,13 @@ TOPICS = Dashboard(
                     ),
                 ),
                 graph(
-                    "Furthest behind",
+                    "Lag of the slowest follower",
                     (
                         f"max by (namespace, topic) (headrace_broker_replica_lag_records{{{_OF_TOPIC}}})"
                         " or on () vector(0)",
                         _TOPIC,
                     ),
-                    about="Records that the slowest follower of a partition lacks.",
+                    about="Records that the slowest follower of any partition lacks.",
                 ),
             ),
         ),
@@ -344,7 +349,7 @@ TOPICS = Dashboard(
 GROUPS = Dashboard(
     name="groups",
     title="Headrace / Consumer groups",
-    about="How far readers are behind, and whether they are steady.",
+    about="The lag of each group, and its rebalances.",
     variables=(
         _JOB,
         Variable("namespace", "label_values(headrace_group_state, namespace)"),
@@ -356,24 +361,24 @@ GROUPS = Dashboard(
             (
                 stat("Groups", 'sum(headrace_groups{job=~"$job"})'),
                 stat("Members", f"sum({_once('headrace_group_members', _OF_GROUP)})"),
-                stat("Records behind", f"sum({_once('headrace_group_lag', _OF_GROUP, _LAGS)})"),
+                stat("Lag in records", f"sum({_once('headrace_group_lag', _OF_GROUP, _LAGS)})"),
                 stat(
-                    "Partitions of unknown lag",
+                    "Partitions with unknown lag",
                     f"count({_once('headrace_group_lag_known', _OF_GROUP, _LAGS)} == 0) or vector(0)",
                     bad_from=1,
-                    about="Their leaders do not tell.",
+                    about="Their leaders do not report a high watermark.",
                 ),
             ),
         ),
         Row(
-            "How far behind",
+            "Lag",
             (
                 graph(
                     "By group",
                     (f"sum by (namespace, group) ({_once('headrace_group_lag', _OF_GROUP, _LAGS)})", _GROUP),
                 ),
                 graph(
-                    "Partitions that are furthest behind",
+                    "Partitions with the largest lag",
                     (
                         f"topk(10, max by (namespace, group, topic, partition) (headrace_group_lag{{{_OF_GROUP}}}))",
                         f"{_GROUP}: {{{{topic}}}}/{{{{partition}}}}",
@@ -391,10 +396,10 @@ GROUPS = Dashboard(
                         _STATES,
                         "{{state}}",
                     ),
-                    about="Groups by state.",
+                    about="The number of groups in each state.",
                 ),
                 graph(
-                    "Assigned anew",
+                    "Rebalances",
                     (_rate("headrace_group_rebalances_total", "namespace, group", _OF_GROUP), _GROUP),
                     unit="cps",
                 ),
@@ -413,7 +418,7 @@ GROUPS = Dashboard(
                     "Without a coordinator after an election",
                     (_quantile("0.99", "headrace_coordinator_loading_seconds", "instance"), "{{instance}}"),
                     unit="s",
-                    about="99th percentile.",
+                    about="The 99th percentile of the time.",
                 ),
             ),
         ),
@@ -424,20 +429,20 @@ _QUERY = "unless on (job, namespace, group) headrace_group_members"
 SPARK = Dashboard(
     name="spark",
     title="Headrace / Spark",
-    about="How far Spark's streaming queries are behind, and the staged commits of those that write exactly once.",
+    about="The lag of Spark's streaming queries, and the staged commits of queries that write exactly once.",
     variables=(_JOB, _NAMESPACE),
     rows=(
         Row(
             "Queries that read",
             (
                 graph(
-                    "Records behind",
+                    "Lag in records",
                     (
                         "sum by (namespace, group) (max by (job, namespace, group, topic, partition)"
                         f' (headrace_group_lag{{job=~"$job", namespace=~"$namespace"}}) {_QUERY})',
                         _GROUP,
                     ),
-                    about="Of each query that has the option `group`.",
+                    about="The lag of each query that has the option `group`.",
                 ),
                 graph(
                     "Reports",
@@ -447,7 +452,7 @@ SPARK = Dashboard(
                         _GROUP,
                     ),
                     unit="cps",
-                    about="One for each trigger, and one a minute at least.",
+                    about="A query reports its progress with each trigger, and once a minute at least.",
                 ),
             ),
         ),
@@ -458,21 +463,21 @@ SPARK = Dashboard(
                 stat(
                     "Batches on their way",
                     'sum(headrace_broker_writer_batches_rolling{job=~"$job"})',
-                    about="Committed, and not in all of their partitions yet.",
+                    about="They are committed, and not in all of their partitions yet.",
                 ),
                 graph(
-                    "Records carried into their partitions",
+                    "Records written into their partitions",
                     (_rate("headrace_broker_writer_records_committed_total", "instance"), "{{instance}}"),
                     unit="cps",
                 ),
                 graph(
-                    "From the decision until all is visible",
+                    "Time from the commit until all records are visible",
                     (_quantile("0.5", "headrace_broker_writer_roll_seconds", "job"), "median"),
                     (_quantile("0.99", "headrace_broker_writer_roll_seconds", "job"), "99th percentile"),
                     unit="s",
                 ),
                 graph(
-                    "Staged",
+                    "Bytes staged",
                     (
                         _rate("headrace_broker_bytes_in_total", "topic", 'job=~"$job", topic="headrace-staging"'),
                         "bytes",
@@ -480,10 +485,10 @@ SPARK = Dashboard(
                     unit="Bps",
                 ),
                 graph(
-                    "Kept for stages",
+                    "Staged bytes on all disks",
                     ('sum by (topic) (headrace_broker_log_bytes{job=~"$job", topic="headrace-staging"})', "{{topic}}"),
                     unit="bytes",
-                    about="All replicas. Stages expire.",
+                    about="All replicas together. Stages expire.",
                 ),
             ),
         ),

@@ -24,7 +24,7 @@ from headrace.core.errors import LocalError
 _BROKER_TIMEOUT_MS = 30_000
 _POLL_S = 0.1
 _RECORDS_A_LOOK = 1_000
-"""Records between two looks at the clock."""
+"""The number of records between two checks of the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def _read(consumer: Consumer, options: ConsumeOptions, figures: ConsumeFigures) 
 
 
 def _record_pieces(consumer: Consumer, limit: int) -> Iterator[tuple[int, int]]:
-    """(records, bytes of keys and values) of some records at a time, to the ends as they are now."""
+    """Yield (records, bytes of keys and values) of some records at a time, to the ends as they are now."""
     records = islice(consumer.records(follow=False), limit)
     while piece := list(islice(records, _RECORDS_A_LOOK)):
         yield len(piece), sum(len(record.key or b"") + len(record.value or b"") for record in piece)
@@ -137,7 +137,7 @@ class LatencyOptions:
     num_headers: int
     header_name_size: int
     header_size: int
-    """-1: a header without a value."""
+    """The size of the headers; -1: a header without a value."""
     where: Where
 
 

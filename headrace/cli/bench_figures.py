@@ -1,4 +1,4 @@
-"""What the bench commands count and print: the very lines of Kafka's own performance tools, so that figures compare.
+"""The figures that the bench commands count and print: the very lines of Kafka's own performance tools, for comparison.
 
 The forms are those of Kafka 4.1's ProducerPerformance, ConsumerPerformance and EndToEndLatency: latencies in whole
 milliseconds, MB of 1024 * 1024 bytes. Latencies are counted by millisecond, so memory does not grow with the number of
@@ -25,7 +25,7 @@ class _Tally:
     records: int = 0
     size_bytes: int = 0
     latency_ms: int = 0
-    """Of all records together."""
+    """The latency of all these records together."""
     latency_ms_max: int = 0
 
     def add(self, latency_ms: int, records: int, size_bytes: int) -> None:
@@ -35,7 +35,7 @@ class _Tally:
         self.latency_ms_max = max(self.latency_ms_max, latency_ms)
 
     def rates(self, now_ms: int) -> tuple[float, float]:
-        """Records per second, MB per second."""
+        """Return records per second and MB per second."""
         return per_second(self.records, now_ms - self.since_ms), per_second(
             self.size_bytes, now_ms - self.since_ms
         ) / _MB
@@ -47,12 +47,13 @@ class _Tally:
 
 @dataclass(slots=True)
 class ProduceFigures:
-    """Of the records that were acknowledged since `started_ms`. `steady`: these are the ones after the warm-up."""
+    """The figures of the records that were acknowledged since `started_ms`. `steady`: these are the ones after the
+    warm-up."""
 
     started_ms: int
     steady: bool = False
     quiet: bool = False
-    """Say nothing between: the figures of the steady state speak instead."""
+    """True where no lines are printed meanwhile: those of the steady state are printed instead."""
     failed: int = 0
     _total: _Tally = field(init=False)
     _window: _Tally = field(init=False)
@@ -70,7 +71,7 @@ class ProduceFigures:
         return self._total.size_bytes
 
     def add(self, latency_ms: int, records: int, size_bytes: int, now_ms: int) -> list[str]:
-        """Records that arrived together; the lines to print where a reporting interval is over."""
+        """Count records that arrived together; return the lines to print where a reporting interval is over."""
         self._total.add(latency_ms, records, size_bytes)
         self._window.add(latency_ms, records, size_bytes)
         self._latencies[latency_ms] += records
@@ -102,7 +103,8 @@ class ProduceFigures:
 
 @dataclass(slots=True)
 class ConsumeFigures:
-    """Of the records that were read since `started_ms` (wall time); nobody rebalances, so that time is always 0."""
+    """The figures of the records that were read since `started_ms` (wall time); no rebalance happens, so its time is
+    always 0."""
 
     started_ms: int
     records: int = 0
@@ -122,7 +124,7 @@ class ConsumeFigures:
         return now_ms - self._reported_ms >= interval_ms
 
     def progress_line(self, now_ms: int) -> str:
-        """Since the last such line; with --show-detailed-stats."""
+        """Return the line for the time since the last such line; with --show-detailed-stats."""
         elapsed_ms = now_ms - self._reported_ms
         mb_rate = per_second(self.size_bytes - self._reported_bytes, elapsed_ms) / _MB
         rate = per_second(self.records - self._reported_records, elapsed_ms)
@@ -146,7 +148,7 @@ def consume_header(*, detailed: bool) -> str:
 
 
 def latency_lines(times_ns: Sequence[int]) -> list[str]:
-    """The summary of an end-to-end run: `times_ns` of every record, one at least."""
+    """Return the summary of an end-to-end run: `times_ns` of every record, one at least."""
     average_ms = sum(times_ns) / len(times_ns) / 1_000_000
     middle, high, highest = percentiles(Counter(time // 1_000_000 for time in times_ns), (0.5, 0.99, 0.999))
     return [
@@ -156,14 +158,14 @@ def latency_lines(times_ns: Sequence[int]) -> list[str]:
 
 
 def metric_lines(metrics: Mapping[str, float]) -> list[str]:
-    """The table of --print-metrics, in alphabetical order."""
+    """Return the table of --print-metrics, in alphabetical order."""
     width = max(map(len, metrics))
     rows = [f"{name:<{width}} : {value:.3f}" for name, value in sorted(metrics.items())]
     return ["", f"{'Metric Name':<{width}}   Value", *rows]
 
 
 def percentiles(counted: Counter[int], wanted: Sequence[float]) -> list[int]:
-    """The value at each share of the sorted values, in rising order of `wanted`; 0 of none at all."""
+    """Return the value at each share of the sorted values, in rising order of `wanted`; 0 where there are no values."""
     total = counted.total()
     values = iter(sorted(counted.items()))
     found, value, below = [], 0, 0
@@ -176,16 +178,17 @@ def percentiles(counted: Counter[int], wanted: Sequence[float]) -> list[int]:
 
 
 def wait_ms(sent: int, elapsed_ms: float, throughput: float) -> float:
-    """How long to wait so that no more than `throughput` records a second are sent; below 0 there is no limit."""
+    """Return how long to wait so that no more than `throughput` records a second are sent; below 0 there is no
+    limit."""
     return 0.0 if throughput < 0 else max(0.0, sent * 1000 / throughput - elapsed_ms)
 
 
 def per_second(amount: float, elapsed_ms: int) -> float:
-    """A rate; what took less than a millisecond counts as one."""
+    """Return a rate; a time of less than a millisecond counts as one."""
     return 1000.0 * amount / max(1, elapsed_ms)
 
 
 def kafka_time(wall_ms: int) -> str:
-    """`2026-11-21 09:30:00:123`, local time."""
+    """Return a local time as `2026-11-21 09:30:00:123`."""
     seconds, milliseconds = divmod(wall_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M:%S}:{milliseconds:03d}"

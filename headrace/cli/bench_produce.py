@@ -25,16 +25,16 @@ from headrace.core.errors import HeadraceError, LocalError
 
 _DELIVERY_TIMEOUT_MS = 30_000
 _POOL_BYTES = 1 << 20
-"""Random letters that values are cut from: making fresh ones would be what is measured."""
+"""The size of the random letters that values are cut from: making fresh ones would be what is measured."""
 _SLEEP_MS_MIN = 2.0
-"""Waits are saved up to this length: the system sleeps no shorter."""
+"""The shortest wait; shorter ones are added up to this length, as the system sleeps no shorter."""
 _RECORDS_A_LOOK = 1_000
 _TIMED_TOGETHER_MAX = 10
 _TIMES_MIN = 10_000
-"""So many latencies are taken at least, where there are as many records."""
+"""The number of latencies that are taken at least, where there are as many records."""
 _CHUNK_RECORDS_MAX = 20_000
 _THROTTLED_CHUNKS_PER_S = 20
-"""With --throughput, columns are sent in so many pieces a second."""
+"""The number of pieces a second in which columns are sent with --throughput."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ProduceOptions:
 
 
 def run_produce(options: ProduceOptions) -> None:
-    """Raises what `send` raises, and why records were not acknowledged."""
+    """Run the command. Raises what `send` raises, and the reason why records were not acknowledged."""
     values, found = _values(options), options.where.find()
     producer = Producer(
         found.server,
@@ -85,7 +85,7 @@ def run_produce(options: ProduceOptions) -> None:
 
 
 class _Note(NamedTuple):
-    """What was sent together, and when its acknowledgement came; times in seconds."""
+    """Records that were sent together, and the time of their acknowledgement; times in seconds."""
 
     arrived: float
     sent: float
@@ -101,12 +101,12 @@ class _Run:
         self._options = options
         self._started = time.monotonic()
         self._figures: tuple[ProduceFigures, ...] = (ProduceFigures(_ms(self._started)),)
-        """Of all records, and after the warm-up of those that follow it."""
+        """The figures of all records, and of those after the warm-up."""
         self._notes: deque[_Note] = deque()
         self._error: BaseException | None = None
 
     def send_records(self, values: Iterator[bytes]) -> None:
-        """In runs between which the figures are looked after, so that little is done for each record."""
+        """Send in runs, between which the figures are updated, so that little is done for each record."""
         topic, send, together, sent = self._options.topic, self._producer.send, _timed_together(self._options), 0
         while run := self._next_run(sent, _RECORDS_A_LOOK):
             for first in range(sent, sent + run, together):
@@ -122,7 +122,7 @@ class _Run:
             self._look()
 
     def send_columns(self, values: Iterator[bytes]) -> None:
-        """The same column over and over, where its values are random anyway."""
+        """Send the same column over and over, where its values are random anyway."""
         chunk, sent, column = _chunk_records(self._options), 0, list[bytes]()
         while run := self._next_run(sent, chunk):
             if self._options.payload_monotonic or len(column) < run:
@@ -135,7 +135,8 @@ class _Run:
             self._look()
 
     def _next_run(self, sent: int, most: int) -> int:
-        """How many records to send before the figures are looked at or change; 0 at the end, or once one has failed."""
+        """Return how many records to send before the figures are updated or change; 0 at the end, or once one has
+        failed."""
         warmup = self._options.warmup_records
         if self._figures[0].failed:
             return 0
@@ -147,7 +148,7 @@ class _Run:
         return min(most, self._options.num_records - sent)
 
     def print_totals(self) -> None:
-        """Nothing where nothing was sent: then an error says why."""
+        """Print the totals; nothing where nothing was sent, as an error has the reason then."""
         self._look()
         if not self._figures[0].records + self._figures[0].failed:
             return
@@ -158,7 +159,7 @@ class _Run:
             click.echo("\n".join(metric_lines(self._metrics())))
 
     def check(self) -> None:
-        """Raises why records were not acknowledged, if any were not."""
+        """Raise the reason why records were not acknowledged, if any were not."""
         failed = self._figures[0].failed
         if failed:
             raise HeadraceError(f"{failed} records were not acknowledged: {self._error}")
@@ -166,7 +167,7 @@ class _Run:
     def _note(
         self, sent: float, records: int, size_bytes: int, figures: Sequence[ProduceFigures], delivery: Future[Any]
     ) -> None:
-        """On one of the producer's threads."""
+        """Note an acknowledgement; called on one of the producer's threads."""
         self._notes.append(_Note(time.monotonic(), sent, records, size_bytes, figures, delivery))
 
     def _look(self) -> None:
@@ -202,15 +203,15 @@ class _Run:
 
 
 def _timed_together(options: ProduceOptions) -> int:
-    """How many records, sent one right after the other, have one time: a future's callback costs as much as a third of
-    `send`, and many records give good percentiles all the same."""
+    """Return how many records, sent one right after the other, have one time: a future's callback costs as much as a
+    third of `send`, and many records give good percentiles all the same."""
     if options.throughput > 0:
         return 1
     return max(1, min(_TIMED_TOGETHER_MAX, options.num_records // _TIMES_MIN))
 
 
 def _chunk_records(options: ProduceOptions) -> int:
-    """How many records one `send_batch` takes: about a batch, and less where the rate is limited."""
+    """Return how many records one `send_batch` takes: about a batch, and fewer where the rate is limited."""
     chunk = min(_CHUNK_RECORDS_MAX, max(1, options.batch_size // (options.record_size or 1)))
     if options.throughput > 0:
         chunk = min(chunk, max(1, int(options.throughput / _THROTTLED_CHUNKS_PER_S)))
@@ -218,7 +219,7 @@ def _chunk_records(options: ProduceOptions) -> int:
 
 
 def _values(options: ProduceOptions) -> Iterator[bytes]:
-    """Without end. Raises LocalError for a payload file that holds nothing."""
+    """Yield values without end. Raises LocalError for a payload file that holds nothing."""
     if options.record_size is not None:
         return _letters(options.record_size)
     if options.payload_file is not None:

@@ -21,7 +21,8 @@ _HEADING = "\b\nExamples:"
 
 
 class _ShowingExamples(click.Command):
-    """Examples under a heading of their own, as click shows options: an epilog would be indented, heading and all."""
+    """A command that shows examples under a heading of their own, as click shows options: an epilog would be indented,
+    heading and all."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Examples"):
@@ -43,7 +44,7 @@ class Example(NamedTuple):
 
 
 def examples(*pairs: tuple[str, str]) -> Callable[[C], C]:
-    """Give a command examples: what each is for, and the line of shell."""
+    """Return a decorator that gives a command examples: the purpose of each, and the line of shell."""
 
     def attach(command: C) -> C:
         shown = [line for about, shell in pairs for line in (f"  # {about}", f"  {shell}")]
@@ -54,7 +55,7 @@ def examples(*pairs: tuple[str, str]) -> Callable[[C], C]:
 
 
 def examples_of(command: click.Command) -> list[Example]:
-    """As its help shows them."""
+    """Return the examples as the command's help shows them."""
     if not (command.epilog or "").startswith(_HEADING):
         return []
     lines = [line.strip() for line in (command.epilog or "").removeprefix(_HEADING).strip().splitlines()]
@@ -63,7 +64,7 @@ def examples_of(command: click.Command) -> list[Example]:
 
 class Lazy(NamedTuple):
     place: str
-    """`module:attribute` of the command."""
+    """The place of the command as `module:attribute`."""
     short_help: str
 
 
@@ -73,7 +74,7 @@ class LazyGroup(Group):
         self._lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of their making: the most usual first."""
+        """Return the names in the order of the definition: the most usual first."""
         return list(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -86,7 +87,8 @@ class LazyGroup(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """click suggests commands that are there already, and these are not."""
+        """Load the command before click resolves it: click suggests commands that are loaded already, and these are
+        not."""
         name = args[0]
         if name not in self._lazy and not name.startswith("-"):
             close = get_close_matches(name, self._lazy)

@@ -1,7 +1,7 @@
 """`headrace completion`: the script that lets a shell complete command lines, and names of topics and groups for it.
 
 The script calls `headrace` at every press of Tab (click answers, by `_HEADRACE_COMPLETE`), so names are asked for with
-little patience and where it is cheapest: brokers for commands that talk to brokers, else the Kubernetes API.
+a short time limit and where it is cheapest: brokers for commands that talk to brokers, else the Kubernetes API.
 """
 
 import json
@@ -38,17 +38,18 @@ def completion(shell: str) -> None:
 
 
 def topic_names(options: Mapping[str, Any]) -> list[str]:
-    """Of the namespace that the command line (as far as it is typed) names; none where nobody can tell."""
+    """Return the topics of the namespace that the command line (as far as it is typed) names; none where no server
+    answers."""
     try:
         if "server" in options:
             return _from_brokers(Where(*(options.get(name) for name in (*_SERVER_OPTIONS, *_KUBE_OPTIONS))))
         return _from_kubernetes(KubeOptions(*(options.get(name) for name in _KUBE_OPTIONS)))
-    except Exception:  # Whatever is wrong, the middle of a command line is no place to say it.
+    except Exception:  # The middle of a command line is no place for an error message, whatever it is.
         return []
 
 
 def group_names(options: Mapping[str, Any]) -> list[str]:
-    """The same of consumer groups, which are resources: the Kubernetes API is asked."""
+    """Return the names of consumer groups alike; groups are resources, so the Kubernetes API is asked."""
     import asyncio
 
     from headrace.cli.resources import list_groups
@@ -59,7 +60,7 @@ def group_names(options: Mapping[str, Any]) -> list[str]:
 
     try:
         return with_kube(KubeOptions(*(options.get(name) for name in _KUBE_OPTIONS)), names)
-    except Exception:  # As above.
+    except Exception:  # No error message here either, as above.
         return []
 
 

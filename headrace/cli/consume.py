@@ -1,9 +1,9 @@
 """`headrace consume`: records of topics as JSON lines, bare values or a table.
 
 As a member of a group it commits what it has printed, and nothing else: a batch counts as read once its last line is
-flushed, and in a pipe once its reader has taken it (`stdout_pipe`). However it ends, it commits and leaves; only what
-ends it at once (`kill -9`, a lost network), or a reader that goes away, leaves records that are printed and not
-committed, which whoever comes next prints again.
+flushed, and in a pipe once its reader has taken it (`stdout_pipe`). However it ends, it commits and leaves; only a
+sudden end (`kill -9`, a lost network), or a reader that goes away, leaves records that are printed and not committed;
+the next member prints them again.
 """
 
 import os
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 _PATTERN_TOPIC_WIDTH = 20
-"""Of the topic's column where nobody knows yet which topics there will be; longer names move their row."""
+"""The width of the topic's column where the topics are not known yet; longer names move their row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +64,19 @@ class _Options:
 
     @property
     def which(self) -> str:
-        """For sentences."""
+        """Return what is read, for use in sentences."""
         pattern = () if self.pattern is None else (f"topics like {self.pattern}",)
         return ", ".join((*self.topics, *pattern))
 
     @property
     def topic_width(self) -> int:
-        """Of a column that names the topic; 0 where there is one only."""
+        """Return the width of a column that names the topic; 0 where there is one topic only."""
         if self.pattern is not None:
             return max(_PATTERN_TOPIC_WIDTH, *map(len, self.topics), 0)
         return max(map(len, self.topics)) if len(self.topics) > 1 else 0
 
     def check(self) -> None:
-        """Raises click.UsageError where they do not fit together."""
+        """Raise click.UsageError where the options do not fit together."""
         if not self.topics and self.pattern is None:
             raise click.UsageError("Missing argument 'TOPIC...': name topics, or --pattern with --group.")
         if self.group is None:
@@ -93,7 +93,7 @@ class _Options:
 
 
 def parse_pattern(text: str) -> str:
-    """Raises click.BadParameter, which says where in the pattern."""
+    """Check a pattern. Raises click.BadParameter with the place of the mistake in the pattern."""
     if not text:
         raise click.BadParameter("it is empty: give for example 'orders-.*'.")
     try:
@@ -104,7 +104,7 @@ def parse_pattern(text: str) -> str:
 
 
 def parse_instance_id(text: str) -> str:
-    """Raises click.BadParameter."""
+    """Check an instance id. Raises click.BadParameter."""
     if not 1 <= len(text) <= INSTANCE_ID_LENGTH_MAX:
         raise click.BadParameter(
             f"it has {len(text)} characters: give 1 to {INSTANCE_ID_LENGTH_MAX}, for example the name of the Pod."
@@ -113,10 +113,10 @@ def parse_instance_id(text: str) -> str:
 
 
 _TIMEOUT_MS = 30_000
-"""A person's patience: long enough for a broker's restart."""
+"""The time limit that suits a person: long enough for a broker's restart."""
 _COMMIT_INTERVAL_MS = 1_000
 _INTERRUPTED_PATIENCE_MS = 1_000
-"""What Ctrl-C, SIGTERM and SIGHUP leave a reader for what is in the pipe already."""
+"""The time that Ctrl-C, SIGTERM and SIGHUP leave a reader for what is in the pipe already."""
 
 
 @examples(
@@ -222,7 +222,7 @@ def _consume(where: Where, options: _Options) -> None:
 
 @contextmanager
 def _telling_what_comes_again(options: _Options) -> Iterator[Pipe | None]:
-    """The pipe that a member prints into; once the member has left, whoever looks learns what is not committed."""
+    """Yield the pipe that a member prints into; after the member has left, print which records are not committed."""
     pipe = None if options.group is None else pipe_of_stdout()
     try:
         yield pipe
@@ -238,7 +238,7 @@ def _telling_what_comes_again(options: _Options) -> Iterator[Pipe | None]:
 
 @contextmanager
 def _naming_way_on() -> Iterator[None]:
-    """Past records that nobody can decode, with this command."""
+    """Name the command that continues after records that cannot be decoded."""
     try:
         yield
     except UnreadableBatchError as error:
@@ -251,12 +251,13 @@ def _naming_way_on() -> Iterator[None]:
 
 
 def _reason(error: UnreadableBatchError) -> str:
-    """Without what a program would do."""
+    """Return the reason without the advice for programs."""
     return error.__cause__.message if isinstance(error.__cause__, UnreadableBatchError) else error.message
 
 
 def _goes_into_a_file() -> bool:
-    """Not onto the screen, nor into a pipe: what reads that often shows something on the same screen itself."""
+    """Return whether stdout is a file, neither a screen nor a pipe: the reader of a pipe often shows something on the
+    same screen itself."""
     mode = os.fstat(sys.stdout.fileno()).st_mode
     return not (sys.stdout.isatty() or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
@@ -283,7 +284,8 @@ def _consumer(where: Where, found: "Found", options: _Options) -> "Consumer":
 
 
 def _check_topics(found: "Found", options: _Options) -> None:
-    """A member may wait for a topic that is not there yet; who types one wants to know. Raises UnknownTopicError."""
+    """Check that the topics exist: a member may wait for a topic, but a person who types one wants to know. Raises
+    UnknownTopicError."""
     from headrace.client.transport.brokers import Brokers
 
     brokers = Brokers(found.server, found.namespace, timeout_ms=_TIMEOUT_MS, request_timeout_ms=_TIMEOUT_MS)
@@ -324,7 +326,7 @@ def _print_for_group(consumer: "Consumer", options: _Options, tally: Tally, pipe
 
 @contextmanager
 def _printing(consumer: "Consumer", pipe: Pipe | None) -> Iterator["_Printed"]:
-    """However it ends, what was printed is committed after it."""
+    """Yield what is printed; however the block ends, it is committed afterwards."""
     printed = _Printed(pipe)
     try:
         yield printed
@@ -339,14 +341,14 @@ def _printing(consumer: "Consumer", pipe: Pipe | None) -> Iterator["_Printed"]:
 
 
 class _Printed:
-    """What a member has printed."""
+    """The records that a member has printed."""
 
     def __init__(self, pipe: Pipe | None) -> None:
         self._pipe = pipe
         self._last: Rows | None = None
 
     def write(self, rows: "Rows", lines: list[bytes]) -> int:
-        """How many bytes."""
+        """Write lines and return how many bytes they have."""
         if self._pipe is not None:
             self._pipe.add(rows.place, rows.offsets, lines)
         content = b"".join(lines)
@@ -357,15 +359,16 @@ class _Printed:
         self._last = rows
 
     def count_as_read(self, consumer: "Consumer") -> None:
-        """Up to the last row: nobody comes back for more, and what was cut off from it was not printed."""
+        """Count all up to the last row as read: no member comes back for more, and what was cut off from it was not
+        printed."""
         rows = self._last
         if rows is not None:
-            with suppress(LocalError):  # It went to another member meanwhile.
+            with suppress(LocalError):  # The partition went to another member meanwhile.
                 consumer.seek(rows.place, rows.offsets[-1] + 1)
 
 
 def _limited(batches: Iterator[Any], max_records: int | None) -> Iterator[Any]:
-    """Batches of so many records in all; the one that would be too much is cut, and no other is waited for."""
+    """Yield batches of so many records in all; the one that would be too much is cut, and no other is waited for."""
     left = max_records
     for batch in batches:
         yield batch if left is None else batch.slice(0, left)
@@ -389,7 +392,8 @@ def _form(options: _Options) -> "Form":
 
 
 def _share(consumer: "Consumer", options: _Options, tally: Tally) -> Callable[[], float | None]:
-    """What part of all that will come has come; None where it never ends, or nobody knows the end."""
+    """Return a function that computes which part of all records has come; None where they never end, or the end is not
+    known."""
     total = options.max_records
     if not options.follow and options.group is None:
         there = sum(max(0, end - consumer.position(place)) for place, end in consumer.end_offsets().items())

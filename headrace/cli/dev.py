@@ -34,7 +34,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command gets them as `tls`, None where none is given."""
+    """Add the TLS options; the command gets them as `tls`, None where none is given."""
 
     @functools.wraps(command)
     def with_tls(**options: Any) -> Any:
@@ -158,7 +158,7 @@ def kubeconfig() -> None:
 
 
 def banner(state: DevState, layout: Layout, *, detached: bool) -> str:
-    """What a person needs to go on."""
+    """Return what a person needs to know to go on."""
     brokers = "  ".join(broker.url for broker in state.brokers)
     count = "1 broker" if len(state.brokers) == 1 else f"{len(state.brokers)} brokers"
     ending = "stop it with: headrace dev stop" if detached else "Ctrl-C stops it; the data stays"

@@ -72,13 +72,13 @@ def _listed(where: Where, all_namespaces: bool) -> list[dict[str, Any]]:
     try:
         return [_summary(one) for one in with_kube(where.kube, work)]
     except (HeadraceError, ModuleNotFoundError) as error:
-        if all_namespaces:  # Brokers are asked of one namespace.
+        if all_namespaces:  # Brokers are asked about one namespace.
             raise
         return _listed_by_brokers(where, error)
 
 
 def _listed_by_brokers(where: Where, error: Exception) -> list[dict[str, Any]]:
-    """Raises `error`, with which the Kubernetes API was of no use, where brokers are not either."""
+    """Ask brokers after the Kubernetes API has failed with `error`. Raises `error` where brokers fail as well."""
     from headrace.cli.group_view import brokers_of, namespace_of
 
     try:

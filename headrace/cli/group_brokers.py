@@ -1,7 +1,8 @@
-"""What brokers know of consumer groups, and the Kubernetes API does not: offsets, ends of logs, and who is in it now.
+"""The facts about consumer groups that brokers have and the Kubernetes API has not: offsets, ends of logs, present
+members.
 
-Any broker is asked and passes it on: to the group's coordinator, and to the leaders of partitions. Each question gets a
-few seconds; what a single partition's leader does not tell leaves that partition unknown. Owned by one command.
+Any broker takes a request and passes it on: to the group's coordinator, and to the leaders of partitions. Each request
+gets a few seconds; a partition whose leader does not answer is unknown. One command owns the object.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -31,18 +32,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """One group, as its coordinator and the leaders of its partitions tell."""
+    """One group, as its coordinator and the leaders of its partitions report it."""
 
     report: Report
     offsets: Mapping[TopicPartition, TopicOffset]
-    """Of a topic that is gone by its uid."""
+    """The offsets of the group; those of a topic that is gone are under its uid."""
     watermarks: Mapping[TopicPartition, Watermarks | None]
-    """Of all partitions of the group's topics; None: its leader does not tell."""
+    """The watermarks of all partitions of the group's topics; None: the leader does not answer."""
 
 
 class GroupBrokers:
     def __init__(self, found: Found, namespace: str, timeout_ms: int = TIMEOUT_MS) -> None:
-        """`timeout_ms` is for each question, however often it is asked."""
+        """Take `timeout_ms`, the time limit of each question, with all its retries."""
         self._brokers = Brokers(found.server, namespace, timeout_ms=timeout_ms, request_timeout_ms=TIMEOUT_MS)
         self._namespace = namespace
 
@@ -55,11 +56,12 @@ class GroupBrokers:
     # -- groups --------------------------------------------------------------------------------------------------------
 
     def groups(self) -> tuple[tuple[GroupSummary, ...], tuple[BrokerId, ...]]:
-        """Of the namespace, and the brokers that did not answer. Raises HeadraceError, as all of these do."""
+        """Return the groups of the namespace, and the brokers that did not answer. Raises HeadraceError, as all of
+        these do."""
         return _understood(parse_groups, self._ask("the groups", "GET", ""))
 
     def live(self, name: str) -> Live | None:
-        """None: its coordinator knows of no such group."""
+        """Return the group as it is now; None: its coordinator knows of no such group."""
         try:
             answer = self._ask(f"the group {name}", "GET", f"/{quote(name, safe='')}")
         except UnknownGroupError:
@@ -91,22 +93,22 @@ class GroupBrokers:
         return str(self._brokers.cluster()["cluster"])
 
     def partitions(self, topic: str) -> list[TopicPartition]:
-        """Raises UnknownTopicError."""
+        """Return the partitions. Raises UnknownTopicError."""
         return [TopicPartition(topic, number) for number in range(len(self._brokers.layout(topic).partitions))]
 
     def _partitions(self, topic: str) -> Iterable[TopicPartition]:
-        """Of none where brokers do not know it any more."""
+        """Return the partitions; none where brokers do not know the topic any more."""
         with suppress(HeadraceError):
             return self.partitions(topic)
         return ()
 
     def find_offsets(self, places: Sequence[TopicPartition], start: Any) -> dict[TopicPartition, int]:
-        """`start` as of a Consumer, but no number."""
+        """Return the offset for `start` in each partition; `start` is that of a Consumer, but no number."""
         return self._brokers.offsets(places, timestamp_of(start))
 
     def watermarks(self, places: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks | None]:
         answers: SimpleQueue[tuple[TopicPartition, Watermarks | None]] = SimpleQueue()
-        # Not an executor: that would make Ctrl-C wait until every look-up has given up.
+        # An executor would make Ctrl-C wait until every look-up has given up.
         workers = Workers("headrace-watermarks", OFFSET_REQUESTS_MAX)
         for place in places:
             workers.submit(partial(self._look_up, place, answers))
@@ -118,12 +120,12 @@ class GroupBrokers:
         try:
             start, end = (self._brokers.offset(place, at) for at in ("earliest", "latest"))
             answers.put((place, Watermarks(Offset(start), Offset(end))))
-        except Exception:  # Whatever it is: it is not known.
+        except Exception:  # Whatever the error is, the offset is not known.
             answers.put((place, None))
 
 
 def place_of(offset: TopicOffset) -> TopicPartition:
-    """Of a topic that has no name any more by its uid."""
+    """Return the partition of an offset; a topic that has no name any more is named by its uid."""
     return TopicPartition(offset.topic or offset.partition.uid, offset.partition.partition)
 
 

@@ -42,7 +42,7 @@ _MAX = (1 << 63) - 1
 
 
 class Move(NamedTuple):
-    """Of one partition; `before` is None where the group had no offset."""
+    """The move of one partition; `before` is None where the group had no offset."""
 
     place: TopicPartition
     before: int | None
@@ -51,21 +51,21 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to, as the user said it."""
+    """The place to move to, as the user gave it."""
 
     to: ResetTo
     timestamp_ms: int | None = None
 
     @property
     def start(self) -> Start:
-        """As a consumer that began there would say it."""
+        """Return the `start` of a consumer that would begin there."""
         if self.timestamp_ms is not None:
             return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
         return self.to.value.lower()
 
 
 def parse_target(text: str, now: datetime) -> Target:
-    """Times in whole seconds, as Kubernetes has them. Raises click.BadParameter."""
+    """Parse a target; times have whole seconds, as Kubernetes has them. Raises click.BadParameter."""
     if text.lower() in _WORDS:
         return Target(_WORDS[text.lower()])
     start = parse_start(text, now)
@@ -75,7 +75,7 @@ def parse_target(text: str, now: datetime) -> Target:
 
 
 def parse_offset(text: str) -> ResetOffset:
-    """`orders:0=1200`. Raises click.BadParameter."""
+    """Parse an offset such as `orders:0=1200`. Raises click.BadParameter."""
     match = _OFFSET.fullmatch(text)
     if match is None:
         raise click.BadParameter(f"{text!r} is not TOPIC:PARTITION=OFFSET, for example orders:0=1200.")
@@ -86,7 +86,7 @@ def parse_offset(text: str) -> ResetOffset:
 
 
 def reset_of(id_: str, target: Target | None, topics: Sequence[str], offsets: Sequence[ResetOffset]) -> ResetOffsets:
-    """Raises click.UsageError where the options do not fit together."""
+    """Return the reset. Raises click.UsageError where the options do not fit together."""
     if target is None and not offsets:
         raise click.UsageError("Say where to: --to earliest, latest or a time, or --offset TOPIC:PARTITION=OFFSET.")
     to = ResetTo.OFFSETS if target is None else target.to
@@ -105,7 +105,7 @@ def reset_of(id_: str, target: Target | None, topics: Sequence[str], offsets: Se
 
 
 def check_offsets(offsets: Iterable[ResetOffset], watermarks: Mapping[TopicPartition, Watermarks | None]) -> None:
-    """Raises LocalError where an offset is none that could be read next."""
+    """Raise LocalError where an offset is none that could be read next."""
     for each in offsets:
         place = TopicPartition(each.topic, each.partition)
         marks = watermarks.get(place)
@@ -117,12 +117,12 @@ def check_offsets(offsets: Iterable[ResetOffset], watermarks: Mapping[TopicParti
 
 
 def moves(committed: Mapping[TopicPartition, int], targets: Mapping[TopicPartition, int]) -> list[Move]:
-    """By topic and partition."""
+    """Return the moves by topic and partition."""
     return [Move(place, committed.get(place), offset) for place, offset in sorted(targets.items())]
 
 
 def move_table(found: Iterable[Move], before: str = "-") -> tuple[list[str], list[list[object]]]:
-    """`before` stands where there was no offset."""
+    """Return columns and rows; `before` stands where there was no offset."""
     rows: list[list[object]] = [
         [move.place.topic, move.place.partition, before if move.before is None else move.before, move.after]
         for move in found
@@ -201,7 +201,7 @@ def reset(  # noqa: PLR0913 - click hands each option over by its name
 
 
 def _check_type(view: GroupView) -> None:
-    """Raises LocalError where nobody would carry it out."""
+    """Raise LocalError where no broker would carry it out."""
     if view.resource is not None and view.resource.spec.type is GroupType.SPARK:
         raise LocalError(
             f"group {view.name} is of type Spark, whose query keeps its offsets in a checkpoint of its own: start the"
@@ -210,7 +210,7 @@ def _check_type(view: GroupView) -> None:
 
 
 def _topics_of(name: str, view: GroupView) -> tuple[str, ...]:
-    """Of the group as it is now. Raises LocalError where it has none."""
+    """Return the topics of the group as it is now. Raises LocalError where it has none."""
     if not view.topics:
         raise LocalError(f"group {name} has no topics yet: name them with --topic, or partitions with --offset")
     return tuple(view.topics)
@@ -256,7 +256,7 @@ def _carry_out(where: Where, name: str, namespace: str, wanted: ResetOffsets, cl
     from headrace.cli.resources import ask_for_reset, clear_reset, stays_wanted, wait_until_reset
 
     is_asked = False
-    """And not carried out yet."""
+    """True where the reset is asked for and not carried out yet."""
 
     async def work(client: "KubeClient", _: str) -> None:
         nonlocal is_asked
@@ -277,7 +277,7 @@ def _carry_out(where: Where, name: str, namespace: str, wanted: ResetOffsets, cl
 
 
 def _show_what_differs(where: Where, name: str, namespace: str, planned: Sequence[Move]) -> None:
-    """Records that came meanwhile move the end, for example."""
+    """Show the moves that differ from the plan, as records that came meanwhile move the end, for example."""
     with brokers_of(where, namespace) as brokers:
         now = {place_of(each): int(each.value.offset) for each in brokers.offsets(name)}
     differing = [
@@ -328,7 +328,8 @@ def _delete(where: Where, resource: "ConsumerGroup") -> None:
 
 
 def _delete_at_brokers(where: Where, view: GroupView) -> None:
-    """Where it has no ConsumerGroup. Raises HeadraceError where that is not known, as one would bring it back."""
+    """Delete a group that has no ConsumerGroup. Raises HeadraceError where that is not known, as a ConsumerGroup would
+    bring it back."""
     if view.no_api:
         raise HeadraceError(f"{view.missing[0]}; nothing was deleted")
     with brokers_of(where, view.name.namespace) as brokers:

@@ -1,8 +1,9 @@
 """A consumer group as `headrace group describe` shows it: as text for people, as a document for programs.
 
-What is said of a group comes from two sides, the Kubernetes API and the brokers, and either may be away. Brokers say
-who is in it and how far it has read; where they are away, the ConsumerGroup's status says who was in it, and offsets
-are not known. What is not known is shown as that. `GroupView` is pure; `read_group` asks both sides and makes one.
+The facts about a group come from two sides, the Kubernetes API and the brokers, and either may be away. Brokers know
+its members and how far it has read; where they are away, the ConsumerGroup's status has the last known members, and
+offsets are not known. What is not known is shown as that. `GroupView` is pure; `read_group` asks both sides and makes
+one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,17 +40,17 @@ Table = tuple[list[str], list[list[object]]]
 
 
 class Row(NamedTuple):
-    """One partition."""
+    """The row of one partition."""
 
     place: TopicPartition
     offset: TopicOffset | None
-    """None: the group has none, or nobody tells."""
+    """The offset; None: the group has none, or no broker answers."""
     watermarks: Watermarks | None
     owner: Member | None
 
     @property
     def lag(self) -> int | None:
-        """None: not known."""
+        """Return the lag; None: not known."""
         if self.watermarks is None:
             return None
         return records_behind(None if self.offset is None else self.offset.value.offset, self.watermarks)
@@ -61,12 +62,12 @@ class GroupView:
     resource: ConsumerGroup | None
     live: Live | None
     no_api: str = ""
-    """Why the Kubernetes API has told nothing; empty: it has."""
+    """The reason why the Kubernetes API has not answered; empty: it has."""
     no_brokers: str = ""
 
     @property
     def missing(self) -> list[str]:
-        """Who did not answer, and what is not known therefore."""
+        """Return which side did not answer, and what is not known therefore."""
         found = []
         if self.no_api:
             found.append(f"the Kubernetes API is away, settings and conditions are not known: {self.no_api}")
@@ -98,7 +99,7 @@ class GroupView:
 
     @property
     def who(self) -> str:
-        """`billing-0 (10.1.2.3), 6b1e (10.1.2.4)`, and how many more."""
+        """Return the members as `billing-0 (10.1.2.3), 6b1e (10.1.2.4)`, and how many more."""
         named = [
             (member.instance or member.member) + (f" ({member.client_address})" if member.client_address else "")
             for member in self.members
@@ -108,7 +109,7 @@ class GroupView:
 
     @property
     def topics(self) -> list[str]:
-        """That members subscribe to, or that it has offsets of."""
+        """Return the topics that members subscribe to, or that the group has offsets of."""
         status = () if self.resource is None else self.resource.status.topics
         offsets = () if self.live is None else self.live.offsets.values()
         named = {
@@ -120,7 +121,7 @@ class GroupView:
 
     @property
     def lag(self) -> int | None:
-        """Of all partitions; None: not known."""
+        """Return the lag of all partitions; None: not known."""
         if self.live is not None:
             lags = [row.lag for row in self.rows()]
         else:
@@ -129,7 +130,7 @@ class GroupView:
         return sum(known) if len(known) == len(lags) and (lags or self.live is not None) else None
 
     def rows(self) -> list[Row]:
-        """By topic and partition."""
+        """Return the rows by topic and partition."""
         owners = {place: member for member in self.members for place in _places(member.owned)}
         if self.live is None:
             return [Row(place, None, None, owner) for place, owner in sorted(owners.items(), key=lambda item: item[0])]
@@ -232,7 +233,7 @@ class GroupView:
 
 
 def compact(shares: Iterable[TopicPartitions | TopicShare]) -> str:
-    """`flights:0-2,5 orders:1`"""
+    """Return shares in short, as `flights:0-2,5 orders:1`."""
     return " ".join(f"{share.topic}:{_ranges(share.partitions)}" for share in shares if share.partitions) or NONE
 
 
@@ -255,7 +256,7 @@ def _or_unknown(value: object) -> object:
 
 
 def _listed(value: object) -> str:
-    """Of a field of a field: what is no text is left as JSON has it."""
+    """Return a field of a field: a value that is no text stays as JSON has it."""
     if isinstance(value, list):
         return " ".join(
             f"{each['topic']}:{each['partition']}={each['offset']}" if isinstance(each, dict) else str(each)
@@ -302,17 +303,18 @@ def _moment(time_ms: int) -> str | None:
 
 
 def namespace_of(where: Where) -> str:
-    """Of groups: as `headrace topic` has it, where there is a kubeconfig; else as commands for records."""
+    """Return the namespace of groups: that of `headrace topic` where there is a kubeconfig, else that of commands for
+    records."""
     return context_namespace(where.kube) or where.find().namespace
 
 
 def brokers_of(where: Where, namespace: str, timeout_ms: int = TIMEOUT_MS) -> GroupBrokers:
-    """Raises HeadraceError with the remedy where nothing leads to brokers."""
+    """Return the brokers. Raises HeadraceError with the remedy where no way leads to brokers."""
     return GroupBrokers(where.find(), namespace, timeout_ms)
 
 
 def read_group(where: Where, name: str) -> GroupView:
-    """Raises LocalError where there is no such group, and HeadraceError where that cannot be said."""
+    """Return the group. Raises LocalError where there is no such group, and HeadraceError where that is not known."""
     view = read_group_if_any(where, name)
     if view.resource is not None or view.live is not None:
         return view
@@ -329,10 +331,10 @@ def read_group(where: Where, name: str) -> GroupView:
 
 
 def read_group_if_any(where: Where, name: str) -> GroupView:
-    """What is to be seen of it, which may be nothing. Raises HeadraceError where neither side can be asked."""
+    """Return what is known of the group, which may be nothing. Raises HeadraceError where neither side can be asked."""
     namespace = namespace_of(where)
     resource, no_api = _resource(where, name, namespace)
-    # What the Kubernetes API has never heard of is worth a look, and no patience.
+    # A group that the Kubernetes API does not have is worth one request to brokers, with a short time limit.
     timeout_ms = BRIEF_TIMEOUT_MS if resource is None and not no_api else TIMEOUT_MS
     live, no_brokers = _live(where, name, namespace, timeout_ms)
     if no_api and no_brokers:
@@ -341,7 +343,7 @@ def read_group_if_any(where: Where, name: str) -> GroupView:
 
 
 def _resource(where: Where, name: str, namespace: str) -> "tuple[ConsumerGroup | None, str]":
-    """And why it cannot be said whether there is one; empty: it can."""
+    """Return the ConsumerGroup, and the reason why it is not known whether there is one; empty: it is known."""
 
     async def work(client: "KubeClient", _: str) -> "ConsumerGroup | None":
         return await find_group(client, name, namespace)
@@ -353,7 +355,8 @@ def _resource(where: Where, name: str, namespace: str) -> "tuple[ConsumerGroup |
 
 
 def _has_had_groups(where: Where) -> bool:
-    """Before the first one no broker coordinates anything. True too where that is not known."""
+    """Return whether there have been groups, True also where that is not known: before the first group no broker
+    coordinates anything."""
 
     async def work(client: "KubeClient", _: str) -> bool:
         return any(topic.metadata.name == OFFSETS_TOPIC for topic in (await client.list(TOPICS)).items)

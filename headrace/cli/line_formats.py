@@ -1,9 +1,9 @@
 """The lines of the input of `headrace produce`, and the records that `--format` makes of them.
 
-Lines come in large pieces from a file, and at once from a pipe where somebody types. A line that cannot be read is
+Lines come in large pieces from a file, and at once from a pipe where a person types. A line that cannot be read is
 named by its number.
 
-    lines    each line is a value, byte for byte
+lines    each line is a value, byte for byte
     jsonl    each line is a JSON value, kept as it is written; blank lines are left out
     csv      the first row names the columns, each further row becomes a JSON object of texts
     records  each line is a record as `headrace consume -o json` prints it, with key, headers, time and tombstones
@@ -29,11 +29,11 @@ _READ_BYTES: Final = 256 << 10
 
 
 def lines_of(file: BinaryIO, before_waiting: Callable[[], None]) -> Iterator[bytes]:
-    """The lines with their ends; `before_waiting` is called before each read that may take for ever.
+    """Yield the lines with their ends; `before_waiting` is called before each read that may take without limit.
 
     A line that is longer than any format takes comes in its first part, so that memory stays bounded.
     """
-    read = getattr(file, "read1", file.read)  # Whatever a pipe has, not so many bytes whenever they come.
+    read = getattr(file, "read1", file.read)  # Read what the pipe has, and do not wait until so many bytes have come.
     rest = b""
     while True:
         if not _has_something(file):
@@ -48,29 +48,30 @@ def lines_of(file: BinaryIO, before_waiting: Callable[[], None]) -> Iterator[byt
 
 
 def _has_something(file: BinaryIO) -> bool:
-    """Whether a read gives something (or the end) at once. Reads leave nothing behind in the file's own buffer."""
+    """Return whether a read gives something (or the end) at once. Reads leave nothing behind in the file's own
+    buffer."""
     try:
         return bool(select.select([file], [], [], 0)[0])
-    except UnsupportedOperation:  # Nothing that the operating system knows.
+    except UnsupportedOperation:  # It is no file of the operating system.
         return False
 
 
 _SHOWN_CHARACTERS = 60
 _compact: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _BOM: Final = b"\xef\xbb\xbf"
-"""Begins text files of some systems."""
+"""The byte order mark that begins text files of some systems."""
 _COMPRESSED: Final = {b"\x1f\x8b": "zcat", b"\x28\xb5\x2f\xfd": "zstdcat", b"\xfd7zXZ\x00": "xzcat"}
-"""How files begin that are no lines, and what makes lines of them."""
+"""The first bytes of files that hold no lines, and the command that makes lines of them."""
 
 
 class InputRecord(NamedTuple):
     line: int
-    """Its number, from 1; the last line where the record has several (CSV)."""
+    """The line's number, from 1; the last line where the record has several (CSV)."""
     key: bytes | None
     value: bytes | None
     headers: RecordHeaders = ()
     timestamp_ms: int | None = None
-    """None: when it is sent."""
+    """The time; None: the time when it is sent."""
 
 
 class LineError(LocalError):
@@ -80,7 +81,7 @@ class LineError(LocalError):
 
     @property
     def line(self) -> int:
-        """Of what is to be read again."""
+        """Return the line that is to be read again."""
         line = self.details["line"]
         assert isinstance(line, int), "whoever raises it says so"
         return line
@@ -112,7 +113,7 @@ def json_lines(lines: Iterable[bytes], key_field: str | None, *, may_lack_key: b
 
 
 def printed_records(lines: Iterable[bytes], clock_ms: Callable[[], int]) -> Iterator[InputRecord]:
-    """A record without a time gets `clock_ms`'s."""
+    """Yield the records; one without a time gets that of `clock_ms`."""
     for number, text in _json_texts(lines):
         try:
             record = parse_printed_line(text, clock_ms())
@@ -122,7 +123,8 @@ def printed_records(lines: Iterable[bytes], clock_ms: Callable[[], int]) -> Iter
 
 
 def csv_rows(lines: Iterable[bytes], key_field: str | None) -> Iterator[InputRecord]:
-    csv.field_size_limit(JSON_LINE_BYTES_MAX)  # Of the whole process, which reads no other CSV; 128 KiB by default.
+    # The limit is that of the whole process, which reads no other CSV; 128 KiB by default.
+    csv.field_size_limit(JSON_LINE_BYTES_MAX)
     reader = csv.reader(_texts(lines), strict=True)
     try:
         fields = next(reader, None)
@@ -151,7 +153,7 @@ def _csv_record(line: int, row: Sequence[str], fields: Sequence[str], key_field:
 
 
 def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """From 1, without what some systems begin a file of text with. Raises LineError for what is compressed."""
+    """Yield lines with numbers from 1, without a byte order mark. Raises LineError for compressed input."""
     for number, line in enumerate(lines, 1):
         if number > 1:
             yield number, line
@@ -176,7 +178,7 @@ def _texts(lines: Iterable[bytes]) -> Iterator[str]:
 
 
 def _json_texts(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, without the space around them, with their numbers."""
+    """Yield the lines that are not blank, without the space around them, with their numbers."""
     for number, line in _numbered(lines):
         text = line.strip()
         if text:

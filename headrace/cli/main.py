@@ -2,7 +2,7 @@
 
 Exit codes: 0 done, 1 failed (one red line on stderr says why and what to do), 2 wrong usage, 130 Ctrl-C. A reader that
 went away (`| head`) is no failure. While a command runs, each warning that the SDK logs (a retry, for example) is one
-dim line on stderr, so that whoever waits knows for what.
+dim line on stderr, so that the person who waits knows for what.
 """
 
 import errno
@@ -28,7 +28,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def notices() -> Iterator[None]:
-    """For as long as a command runs."""
+    """Print warnings as notices for as long as a command runs."""
     handler = _Lines(logging.WARNING)
     logger = logging.getLogger(_LOGGER)
     logger.addHandler(handler)
@@ -55,7 +55,8 @@ _COMMANDS = {
 
 class Root(LazyGroup):
     def invoke(self, ctx: click.Context) -> object:
-        """As click does, but a reader of our output that went away (`| head`) is no failure, and Ctrl-C no message."""
+        """Invoke the command as click does, but a reader of our output that went away (`| head`) is no failure, and
+        Ctrl-C no message."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -88,8 +89,9 @@ def headrace() -> None:
 
 
 def main() -> None:
-    """What the `headrace` script calls."""
-    # What the shell has closed (`<&-`, `>&-`) is not empty, and takes nothing that is printed: it fails when used.
+    """Run the `headrace` script."""
+    # A descriptor that the shell has closed (`<&-`, `>&-`) is not empty, and takes nothing that is printed: it fails
+    # when used.
     sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_WRONLY))
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
@@ -97,7 +99,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; the exit code."""
+    """Run one command line and return the exit code."""
     try:
         with notices():
             code = headrace.main(list(arguments), prog_name="headrace", standalone_mode=False)

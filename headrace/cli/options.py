@@ -1,10 +1,10 @@
 """Options and arguments that several commands share, and how their texts are read.
 
-Owns where a command goes (`--server`, `--kubeconfig` and the like, as a `Where`), the names of topics and groups (which
-`completion` completes), `--from` and `--set`. Wrong values raise click.BadParameter with a sentence that names the
-remedy.
+The module owns where a command goes (`--server`, `--kubeconfig` and the like, as a `Where`), the names of topics and
+groups (which `completion` completes), `--from` and `--set`. Wrong values raise click.BadParameter with a sentence that
+names the remedy.
 
-    --from   `earliest`, `latest`, an offset (`1200`), how long ago (`1h ago`, `30m ago`), or a time (ISO 8601)
+--from   `earliest`, `latest`, an offset (`1200`), how long ago (`1h ago`, `30m ago`), or a time (ISO 8601)
     --set    `path=value`, a field of a topic's spec; within which bounds a value must be is for the API server to say
 
 Every command loads this module: what only some of them need is imported in the function that needs it.
@@ -67,14 +67,14 @@ def _parse_ago(text: str, now: datetime) -> datetime:
 
 
 def check_topic_name(name: str) -> None:
-    """Raises click.BadParameter, with a name that would do, where Kubernetes would refuse `name`."""
+    """Raise click.BadParameter, with a name that would do, where Kubernetes would refuse `name`."""
     problem = topic_name_problem(name)
     if problem is not None:
         raise click.BadParameter(f"{problem}.")
 
 
 def topic_spec(partitions: int, replicas: int | None, settings: Iterable[str]) -> dict[str, Any]:
-    """The spec, without `replicas` where that is None; `settings` are `path=value`.
+    """Return the spec, without `replicas` where that is None; `settings` are `path=value`.
 
     Raises click.BadParameter for an unknown path or a value of another kind. Whether a value is within its bounds is
     for the API server to say, which knows the rules.
@@ -146,13 +146,13 @@ _SETTING_PATHS: Final = dict(_flatten(TopicSpec.parse({"partitions": 1}).to_obje
 
 
 _PATIENCE_S = 2.0
-"""For what only makes an error say more."""
+"""The time limit for requests that only make an error more precise."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where the brokers are, as the user said it; None where he did not."""
+    """The place of the brokers, as the user gave it; None for what was not given."""
 
     server: str | None
     ca_file: str | None
@@ -161,14 +161,14 @@ class Where:
     namespace: str | None
 
     def find(self) -> "Found":
-        """Raises a sentence with the remedy where nothing leads to brokers."""
+        """Find the brokers. Raises a sentence with the remedy where no way leads to brokers."""
         from headrace.cli.servers import find
 
         return find(self.server, self.ca_file, self.kubeconfig, self.context, self.namespace)
 
     @property
     def kube(self) -> "KubeOptions":
-        """Of the same place, for what is asked of the Kubernetes API."""
+        """Return the options for requests to the Kubernetes API of the same place."""
         from headrace.cli.servers import KubeOptions
 
         return KubeOptions(self.kubeconfig, self.context, self.namespace)
@@ -179,7 +179,7 @@ class WholeNumber(click.IntRange):
 
 
 class TopicName(click.ParamType):  # type: ignore[type-arg]  # generic in new clicks only
-    """The name of a topic: checked before anybody is asked, completed from the topics that there are (unless `new`)."""
+    """The name of a topic: checked before any request, completed from the topics that there are (unless `new`)."""
 
     name = "topic"
 
@@ -199,7 +199,7 @@ class TopicName(click.ParamType):  # type: ignore[type-arg]  # generic in new cl
 
 
 class ConsumerGroupName(click.ParamType):  # type: ignore[type-arg]  # generic in new clicks only
-    """The name of a consumer group: checked and completed as a topic's."""
+    """The name of a consumer group: checked and completed like a topic's."""
 
     name = "group"
 
@@ -220,9 +220,10 @@ TOPIC, NEW_TOPIC, GROUP = TopicName(), TopicName(new=True), ConsumerGroupName()
 
 @contextmanager
 def naming_remedy(where: Where, namespace: str, *topics: str) -> Iterator[None]:
-    """Around the first question about topics: that one is not there is the most usual mistake of all.
+    """Explain an unknown topic in the block, which has the first request about topics: this is the most usual mistake
+    of all.
 
-    To brokers a topic of another cluster is not there either: the Kubernetes API says whether it is one.
+    For brokers a topic of another cluster does not exist either: the Kubernetes API knows whether it is one.
     """
     try:
         yield
@@ -240,7 +241,7 @@ def naming_remedy(where: Where, namespace: str, *topics: str) -> Iterator[None]:
 
 
 def _said_by_kubernetes(kube: "KubeOptions", namespace: str, topics: Sequence[str]) -> str | None:
-    """Return what is to be said of the first topic that no broker's cluster has."""
+    """Return the explanation for the first topic that no broker's cluster has."""
     import asyncio
 
     from headrace.cli.servers import with_kube
@@ -254,12 +255,12 @@ def _said_by_kubernetes(kube: "KubeOptions", namespace: str, topics: Sequence[st
 
     try:
         return with_kube(kube, work)
-    except Exception:  # Whoever cannot ask there has said already that there is no such topic.
+    except Exception:  # A command that cannot ask there has already reported that there is no such topic.
         return None
 
 
 def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--server`, `--ca-file`, `--kubeconfig`, `--context` and `-n`, for commands that talk to brokers.
+    """Add `--server`, `--ca-file`, `--kubeconfig`, `--context` and `-n`, for commands that talk to brokers.
 
     The command gets them as `where`, a `Where`.
     """
@@ -293,12 +294,12 @@ def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def kube_options(command: F) -> F:
-    """`--kubeconfig`, `--context` and `-n`, for commands that talk to the Kubernetes API."""
+    """Add `--kubeconfig`, `--context` and `-n`, for commands that talk to the Kubernetes API."""
     return _KUBECONFIG(_CONTEXT(_NAMESPACE(command)))
 
 
 def output_option(*choices: str) -> Callable[[F], F]:
-    """`-o`; the first choice is the default."""
+    """Return the option `-o`; the first choice is the default."""
     return click.option(
         "-o", "--output", type=click.Choice(choices), default=choices[0], show_default=True, help="Form of the output."
     )

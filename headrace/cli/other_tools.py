@@ -1,4 +1,4 @@
-"""The words of Kafka's own tools, rpk and kcat, and what they are here: told where somebody types one of them.
+"""The words of Kafka's own tools, rpk and kcat, and their counterparts here, for a person who types one of them.
 
 click says that there is no such option or command, and guesses by likeness, which for these words leads elsewhere.
 `main` calls `in_our_words` with each error of usage. Pure.
@@ -88,7 +88,7 @@ _NO_COMMAND: Final = re.compile(r"No such command '([^']*)'")
 
 
 def in_our_words(error: click.ClickException) -> click.ClickException:
-    """The same error, with what the word is here where it is another tool's."""
+    """Return the same error, with our word for it where it is another tool's word."""
     if not isinstance(error, click.UsageError) or error.ctx is None:
         return error
     path = error.ctx.command_path

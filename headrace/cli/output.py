@@ -28,30 +28,32 @@ _COLORS: Final = {
     "unknown": "yellow",
     "Stable": "green",
 }
-"""Of words that say how something is, wherever they stand alone in a table."""
+"""The colours of words for states, wherever they stand alone in a table."""
 _AGE_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 def paint(text: str, **style: str | bool) -> str:
-    """With click's styles; click leaves them out again where the output is no terminal."""
+    """Return the text with click's styles; click leaves them out again where the output is no terminal."""
     return text if os.environ.get("NO_COLOR") else click.style(text, **style)  # type: ignore[arg-type]
 
 
 def tell(text: str, **style: str | bool) -> None:
-    """A line on stderr. Not by click, which looks for the file behind it: a line of progress must make room."""
-    with suppress(OSError):  # A terminal that was closed shows nothing, and what is under way goes on.
+    """Print a line on stderr. It bypasses click, which looks for the file behind it: a line of progress must make
+    room."""
+    with suppress(OSError):  # A terminal that was closed shows nothing, and the work continues.
         sys.stderr.write(f"{paint(text, **style) if sys.stderr.isatty() else text}\n")
         sys.stderr.flush()
 
 
 def check_stdout() -> None:
-    """Before something is read that is gone once it is printed. Raises LocalError where nothing can be printed."""
+    """Check stdout before something is read that is gone once it is printed. Raises LocalError where nothing can be
+    printed."""
     if _mode_of(sys.stdout) == os.O_RDONLY:
         raise stdout_is_closed()
 
 
 def check_stdin(file: Any) -> None:
-    """Raises LocalError where nothing can be read from `file`, which the shell has closed."""
+    """Raise LocalError where nothing can be read from `file`, which the shell has closed."""
     if _mode_of(file) == os.O_WRONLY:
         raise LocalError("stdin is closed: name a file, or < /dev/null for an empty one")
 
@@ -61,7 +63,7 @@ def stdout_is_closed() -> LocalError:
 
 
 def _mode_of(file: Any) -> int | None:
-    """None: it is no file of the operating system's."""
+    """Return the mode; None: it is no file of the operating system."""
     try:
         return fcntl.fcntl(file.fileno(), fcntl.F_GETFL) & os.O_ACCMODE
     except (OSError, ValueError):
@@ -69,14 +71,14 @@ def _mode_of(file: Any) -> int | None:
 
 
 def after_interrupt() -> None:
-    """A terminal shows ^C: what comes next begins a new line."""
+    """Begin a new line: a terminal shows ^C."""
     if sys.stderr.isatty():
         tell("")
 
 
 @contextmanager
 def waiting(what: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on a terminal while one waits; the function replaces what it says."""
+    """Show a spinner on a terminal while the block waits; the function replaces its text."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return
@@ -88,7 +90,7 @@ def waiting(what: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def waiting_aloud(what: str) -> Iterator[Callable[[str], None]]:
-    """As `waiting`, for what may take long: where there is no terminal each thing that is new is a line on stderr."""
+    """Do as `waiting`, for what may take long: where there is no terminal each new text is a line on stderr."""
     said: list[str] = []
 
     def line(text: str) -> None:
@@ -101,7 +103,7 @@ def waiting_aloud(what: str) -> Iterator[Callable[[str], None]]:
 
 
 def print_document(document: object, output: str) -> None:
-    """As `json` or `yaml`."""
+    """Print a document as `json` or `yaml`."""
     if output == "json":
         click.echo(json.dumps(document, indent=2))
         return
@@ -111,7 +113,7 @@ def print_document(document: object, output: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns as kubectl aligns them, so that `awk` and eyes can read them."""
+    """Print columns as kubectl aligns them, so that `awk` and eyes can read them."""
     cells = [list(columns), *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
@@ -124,7 +126,7 @@ def _colored(cell: str) -> str:
 
 
 def age(created: str | None, now: datetime) -> str:
-    """`5m`, `3d`: how long ago an RFC 3339 time was, in its largest unit."""
+    """Return how long ago an RFC 3339 time was, in its largest unit: `5m`, `3d`."""
     if created is None:
         return "?"
     seconds = int((now - datetime.fromisoformat(created).astimezone(UTC)).total_seconds())
@@ -135,7 +137,8 @@ def age(created: str | None, now: datetime) -> str:
 
 
 def readable(value: object) -> str:
-    """A field of a spec as a person would have written it: `604800000ms` is `7d`, the text `268435456` is `256Mi`."""
+    """Return a field of a spec as a person would have written it: `604800000ms` is `7d`, the text `268435456` is
+    `256Mi`."""
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value)
@@ -152,14 +155,14 @@ def readable(value: object) -> str:
 
 
 def readable_spec(value: Any) -> Any:
-    """A spec with durations and sizes as people write them, numbers and truths as they are."""
+    """Return a spec with durations and sizes as people write them, numbers and truths as they are."""
     if isinstance(value, dict):
         return {name: readable_spec(part) for name, part in value.items()}
     return readable(value) if isinstance(value, str) else value
 
 
 def confirmed(question: str, yes: bool) -> bool:
-    """Asks, where there is somebody to ask; `yes` is the answer of whoever gave --yes."""
+    """Return the answer to the question, where a person can answer; `yes` is the answer given by --yes."""
     if yes:
         return True
     if not sys.stdin.isatty():

@@ -1,10 +1,10 @@
 """`headrace produce`: lines, JSON lines, CSV or records from a file or a pipe, with progress for those who watch.
 
-Records go in columns where many are at hand, and one by one where they trickle: columns cost a tenth of what records
-cost, and a record that somebody types must not wait for a second one. So the reader of the input says when it is about
-to wait for more (`Sending.send_all`), and what was read by then goes. `Deliveries` counts which records are written,
-which are not, and why: futures that are done are taken out now and then, so memory is bounded by what is on its way,
-and the first failure ends a long input soon, not at its end. Used by one thread.
+Records go in columns where many are at hand, and one by one where they come slowly: columns cost a tenth of what
+records cost, and a record that a person types must not wait for a second one. So the reader of the input calls
+`Sending.send_all` when it is about to wait for more, and what was read by then goes. `Deliveries` counts which records
+are written, which are not, and why: futures that are done are taken out now and then, so memory is bounded by what is
+on its way, and the first failure ends a long input soon, not at its end. One thread uses it.
 """
 
 import os
@@ -52,22 +52,22 @@ class Deliveries:
     sent: int = 0
     written: int = 0
     failed: int = 0
-    """Records of calls that failed: of a call for many, some may be written."""
+    """The number of records of calls that failed: of a call for many, some may be written."""
     failures: int = 0
-    """Calls that failed."""
+    """The number of calls that failed."""
     first_error: Any = None
-    """HeadraceError of the first record that was found failed, by the order of sending."""
+    """The HeadraceError of the first record that was found failed, by the order of sending."""
     _waiting: list[_Sent] = field(default_factory=list)
     _look_at: int = _LOOK_AT_LEAST
     _look_s: float = 0.0
 
     @property
     def waiting(self) -> int:
-        """Sent, and neither written nor failed as far as we have looked."""
+        """Return the number of records that were sent, and were neither written nor failed at the last check."""
         return sum(sent.records for sent in self._waiting)
 
     def add(self, future: Any, records: int) -> None:
-        """Raises the first failure of what was added so far."""
+        """Add a future of so many records. Raises the first failure of what was added so far."""
         self._waiting.append(_Sent(future, records))
         self.sent += records
         if len(self._waiting) >= self._look_at or self.clock() >= self._look_s:
@@ -76,7 +76,7 @@ class Deliveries:
                 raise self.first_error
 
     def look(self) -> None:
-        """Count those that are done."""
+        """Count the futures that are done."""
         waiting = []
         for sent in self._waiting:
             if not sent.future.done():
@@ -88,12 +88,12 @@ class Deliveries:
                 self.failures += 1
                 self.first_error = self.first_error or error
         self._waiting = waiting
-        # Twice as many must have come before all are looked at again, or a slow broker would make this quadratic.
+        # Twice as many must have come before all are checked again, or a slow broker would make this quadratic.
         self._look_at = max(_LOOK_AT_LEAST, 2 * len(waiting))
         self._look_s = self.clock() + _LOOK_EVERY_S
 
     def wait(self, limit_s: float) -> None:
-        """Until nothing waits any more or the time is over."""
+        """Wait until nothing is on its way any more or the time is over."""
         deadline = self.clock() + limit_s
         for sent in self._waiting:
             try:
@@ -104,10 +104,10 @@ class Deliveries:
 
 
 _RECORDS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX = 10_000, 1 << 20
-"""Of one call: enough to be worth it, few enough to spread over partitions."""
+"""The limits of one call: enough to be worth it, few enough to spread over partitions."""
 _COLUMNS_FROM = 50
-"""Fewer records are sent one by one: the producer's linger makes batches of them, columns would be a batch each. So are
-those with headers, which columns do not have."""
+"""The number of records from which columns are used. Fewer are sent one by one: the producer's linger makes batches of
+them, columns would be a batch each. So are records with headers, which columns do not have."""
 
 
 @dataclass(slots=True)
@@ -118,19 +118,19 @@ class Sending:
     deliveries: Deliveries
     tally: Tally
     keyed: int = 0
-    """Records with a key."""
+    """The number of records with a key."""
     _read: list[InputRecord] = field(default_factory=list)
     _read_bytes: int = 0
 
     def add(self, record: InputRecord) -> None:
-        """Raises the first failure of what was sent before."""
+        """Add a record. Raises the first failure of what was sent before."""
         self._read.append(record)
         self._read_bytes += len(record.value or b"")
         if len(self._read) >= _RECORDS_AT_ONCE_MAX or self._read_bytes >= _BYTES_AT_ONCE_MAX:
             self.send_all()
 
     def send_all(self) -> None:
-        """All that was added, and not sent yet. Raises as `add` does."""
+        """Send all that was added and not sent yet. Raises what `add` raises."""
         read, size_bytes = self._read, self._read_bytes
         self._read, self._read_bytes = [], 0
         keys = [record.key for record in read]
@@ -144,7 +144,7 @@ class Sending:
         self.tally.bytes += size_bytes
 
     def _send_columns(self, records: list[InputRecord], keys: list[bytes | None] | None) -> bool:
-        """False where one of them is too large: nothing is sent then."""
+        """Send columns. Return False where one of them is too large: nothing is sent then."""
         values, times = [record.value for record in records], [record.timestamp_ms for record in records]
         try:
             future = self.producer.send_batch(
@@ -179,9 +179,9 @@ class Sending:
 
 
 _DELIVERY_TIMEOUT_MS = 30_000
-"""A person's patience: long enough for a broker's restart."""
+"""The time limit that suits a person: long enough for a broker's restart."""
 _INTERRUPTED_PATIENCE_S = 5.0
-"""What Ctrl-C leaves the brokers for what was sent already."""
+"""The time that Ctrl-C leaves the brokers for what was sent already."""
 _Reader: TypeAlias = Callable[[Iterable[bytes]], Iterator[InputRecord]]
 _FORMATS_BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
 
@@ -264,7 +264,7 @@ def _produce(where: Where, options: _Options) -> None:
         ) as producer,
     ):
         try:
-            # Whatever the input is, and even where it is empty: a topic that is not there is said at once.
+            # Whatever the input is, and even where it is empty, a topic that is not there is reported at once.
             with naming_remedy(where, found.namespace, options.topic):
                 producer.send_batch(options.topic, values=[]).result()
             sending = Sending(producer, options.topic, options.partition, deliveries, Tally())
@@ -278,7 +278,7 @@ def _produce(where: Where, options: _Options) -> None:
 
 
 def _reader(options: _Options) -> _Reader:
-    """What makes records of lines."""
+    """Return the reader that makes records of lines."""
     if options.allow_missing_key and options.key_field is None:
         raise click.UsageError("--allow-missing-key is about --key-field: name the field, or leave it out.")
     format_ = options.format_ or _FORMATS_BY_SUFFIX.get(Path(str(options.file.name)).suffix, "lines")
@@ -293,7 +293,7 @@ def _reader(options: _Options) -> _Reader:
 
 
 def _send_all(sending: Sending, options: _Options, read: _Reader) -> None:
-    """Raises the first failure, with what came of the others."""
+    """Send all. Raises the first failure, with the outcome of the others."""
     interactive = options.file.isatty()
     if interactive:
         tell("one record a line; Ctrl-D ends", dim=True)
@@ -314,14 +314,14 @@ def _send_all(sending: Sending, options: _Options, read: _Reader) -> None:
 
 
 def _with_count(error: HeadraceError, deliveries: Deliveries, next_line: int | None = None) -> HeadraceError:
-    """`error`, and how many records are written: those who repeat the command need to know.
+    """Return `error` with the number of written records: a person who repeats the command needs it.
 
-    `next_line` is where to go on, if all that was sent is written.
+    `next_line` is where to continue, if all that was sent is written.
     """
     deliveries.wait(_DELIVERY_TIMEOUT_MS / 1000)
     if not deliveries.sent:
         return error
-    # Of a call for many records that failed, some may be written all the same.
+    # In a call for many records that failed, some may be written all the same.
     least = "at least " if deliveries.failed > deliveries.failures else ""
     go_on = ""
     if next_line is not None and deliveries.written == deliveries.sent:
@@ -332,13 +332,13 @@ def _with_count(error: HeadraceError, deliveries: Deliveries, next_line: int | N
 
 
 def _share(file: BinaryIO) -> float | None:
-    """What part of the input is read; None for a pipe."""
+    """Return which part of the input is read; None for a pipe."""
     size = os.fstat(file.fileno()).st_size
     return os.lseek(file.fileno(), 0, os.SEEK_CUR) / size if size and file.seekable() else None
 
 
 def _leave(deliveries: Deliveries, topic: str, ending: Ending) -> NoReturn:
-    """End here and now: a producer that is let go would wait for its brokers, however long they take."""
+    """End at once: a producer that is closed would wait for its brokers, however long they take."""
     after_interrupt()
     if deliveries.sent:
         try:

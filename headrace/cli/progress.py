@@ -4,9 +4,8 @@ The command counts in a `Tally`; one line on the terminal reads it several times
 that counting costs next to nothing and the line moves (and the rate falls) while the command waits. Nothing is shown
 where stderr is no terminal.
 
-SIGTERM and SIGHUP count as Ctrl-C, by another exit code: they take the very way that Ctrl-C takes. Work that must not
-be torn apart holds them up for a moment. `write_whole` does that for output: what is being written is finished, or was
-not begun to count.
+SIGTERM and SIGHUP work like Ctrl-C, with another exit code. Work that must not be torn apart holds them up for a
+moment. `write_whole` does that for output: what is being written is finished, or was not begun to count.
 """
 
 import select
@@ -26,16 +25,16 @@ from headrace.core.units import format_bytes
 
 _REFRESH_PER_S = 8
 _BAR_WIDTH = 30
-"""At most: on a narrow screen the figures come first."""
+"""The longest bar: on a narrow screen the figures come first."""
 _RATE_FROM_RECORDS = 1_000
-"""Who types records knows his rate."""
+"""The number of records from which a rate is shown: a person who types records needs none."""
 _WINDOW_S = 3.0
-"""Rates are those of the last seconds: what happens now, not what happened on average."""
+"""The time over which rates are taken: they show the present, not an average."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What is done; one thread writes, another reads."""
+    """The counts of what is done; one thread writes, another reads."""
 
     records: int = 0
     bytes: int = 0
@@ -49,7 +48,7 @@ class _Sample(NamedTuple):
 
 @dataclass(slots=True)
 class Rate:
-    """Records and bytes per second over the last `window_s`."""
+    """The rate in records and bytes per second over the last `window_s`."""
 
     window_s: float = _WINDOW_S
     _samples: deque[_Sample] = field(default_factory=deque)
@@ -66,7 +65,8 @@ class Rate:
 
 
 def line(tally: Tally, rate: tuple[float, float], elapsed_s: float, share: float | None) -> str:
-    """`12,345 records  45 %  1,234 records/s  1.2 MiB/s  0:12`; `share` is what part of all is done, if known."""
+    """Return `12,345 records 45 % 1,234 records/s 1.2 MiB/s 0:12`; `share` is the part of all that is done, if
+    known."""
     part = "" if share is None else f"  {min(1.0, share):.0%}".replace("%", " %")
     minutes, seconds = divmod(int(elapsed_s), 60)
     return (
@@ -75,14 +75,14 @@ def line(tally: Tally, rate: tuple[float, float], elapsed_s: float, share: float
 
 
 def summary(verb: str, records: int, topic: str, seconds: float) -> str:
-    """`produced 2,000,000 records to orders in 3.1 s, 645,161 records/s`"""
+    """Return `produced 2,000,000 records to orders in 3.1 s, 645,161 records/s`."""
     rate = f", {records / seconds:,.0f} records/s" if seconds > 1 and records >= _RATE_FROM_RECORDS else ""
     return f"{verb} {'1 record' if records == 1 else f'{records:,} records'} {topic} in {seconds:.1f} s{rate}"
 
 
 @contextmanager
 def progress(tally: Tally, share: Callable[[], float | None], *, shown: bool) -> Iterator[None]:
-    """The line on stderr until the block ends, then it is gone; nothing unless it is `shown` and a terminal."""
+    """Show the line on stderr until the block ends, then remove it; nothing unless it is `shown` and a terminal."""
     if not shown or not sys.stderr.isatty():
         yield
         return
@@ -117,7 +117,7 @@ def progress(tally: Tally, share: Callable[[], float | None], *, shown: bool) ->
 
 @dataclass(slots=True)
 class Ending:
-    """What told the command to end."""
+    """The signal that ended the command."""
 
     number: signal.Signals = signal.SIGINT
 
@@ -132,9 +132,10 @@ class Ending:
 
 @contextmanager
 def ended_by_signals() -> Iterator[Ending]:
-    """In the main thread. Where Ctrl-C is ignored, as by what a script's shell runs in the background, it still is.
+    """Make SIGTERM and SIGHUP interrupts, in the main thread. An ignored Ctrl-C, as in the background of a script's
+    shell, stays ignored.
 
-    So is SIGHUP, as by what nohup runs.
+    So does SIGHUP, as under nohup.
     """
     ending = Ending()
     interrupted = signal.getsignal(signal.SIGINT)
@@ -173,7 +174,7 @@ class _Output(Protocol):
 
 
 def write_whole(out: BinaryIO | _Output, content: bytes, written: Callable[[], None]) -> None:
-    """Write and flush; `written` is called if, and only if, all of it is out. In the main thread.
+    """Write and flush, in the main thread; `written` is called if, and only if, all of it is out.
 
     An interrupt waits until then, unless the output takes nothing at the moment, or a second one comes.
     """

@@ -19,7 +19,7 @@ from headrace.core.types import Offset, Record, RecordHeaders
 
 _TABLE_COLUMNS: Final = (("PARTITION", 9), ("OFFSET", 12), ("TIMESTAMP", 24), ("KEY", 20))
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-"""Characters that would break the row, or tell the terminal what to do."""
+"""Characters that would break the row, or control the terminal."""
 _quoted: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -41,7 +41,7 @@ class Rows:
 
     @classmethod
     def of(cls, batch: Any) -> "Rows":
-        """From a pyarrow.RecordBatch as `Consumer.batches()` gives it."""
+        """Return the rows of a pyarrow.RecordBatch as `Consumer.batches()` gives it."""
         column = batch.column
         return cls(
             column("topic")[0].as_py(),
@@ -58,12 +58,12 @@ Form: TypeAlias = Callable[[Rows], Iterator[bytes]]
 
 
 def values(rows: Rows) -> Iterator[bytes]:
-    """What a record without a value leaves is an empty line."""
+    """Yield the bare values; a record without a value is an empty line."""
     return (value or b"" for value in rows.values)
 
 
 def json_lines(rows: Rows, *, with_topic: bool = False) -> Iterator[bytes]:
-    """The broker's JSON form of a record, with its partition, and its topic where there are several."""
+    """Yield each record in the broker's JSON form, with its partition, and its topic where there are several."""
     return map(
         _json_line,
         repeat(f'"topic": {_quoted(rows.topic)}, ' if with_topic else ""),
@@ -77,7 +77,7 @@ def json_lines(rows: Rows, *, with_topic: bool = False) -> Iterator[bytes]:
 
 
 def table(rows: Rows, width: int | None, topic_width: int = 0) -> Iterator[bytes]:
-    """Rows under `table_title`, cut at `width` characters; None leaves values whole."""
+    """Yield rows under `table_title`, cut at `width` characters; None leaves values whole."""
     topic = f"{rows.topic:{topic_width}} " if topic_width else ""
     for offset, time, key, value in zip(rows.offsets, rows.timestamps_ms, rows.keys, rows.values, strict=True):
         cells = (str(rows.partition), str(offset), _time(time), _text(key))
@@ -86,7 +86,7 @@ def table(rows: Rows, width: int | None, topic_width: int = 0) -> Iterator[bytes
 
 
 def table_title(topic_width: int = 0) -> bytes:
-    """`topic_width` is that of a first column for the topic, where there are several."""
+    """Return the title; `topic_width` is that of a first column for the topic, where there are several."""
     topic = f"{'TOPIC':{topic_width}} " if topic_width else ""
     return (topic + " ".join(title.ljust(size) for title, size in _TABLE_COLUMNS) + " VALUE").encode()
 
@@ -100,9 +100,9 @@ def _json_line(  # noqa: PLR0913 - a record's columns: gathering them first woul
     value: bytes | None,
     headers: RecordHeaders,
 ) -> bytes:
-    """`topic` is its field as it stands at the beginning, or nothing."""
+    """Return one line; `topic` is the whole field that begins the line, or nothing."""
     try:
-        if not headers:  # Text without headers, the usual record, at a tenth of the price of the general case.
+        if not headers:  # This is text without headers, the usual record, at a tenth of the cost of the general case.
             shown = (
                 "null" if key is None else _quoted(key.decode()),
                 "null" if value is None else _quoted(value.decode()),
@@ -120,7 +120,7 @@ def _json_line(  # noqa: PLR0913 - a record's columns: gathering them first woul
 def _time(timestamp_ms: int) -> str:
     try:
         time = datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):  # Past the year 9999.
+    except (OverflowError, ValueError, OSError):  # The time is past the year 9999.
         return f"{timestamp_ms} ms"
     return time.replace("+00:00", "Z")
 

@@ -1,7 +1,8 @@
-"""`headrace cluster recover`: brings back partitions that stay offline because the API server's data went back.
+"""`headrace cluster recover`: it brings back partitions that stay offline because the API server's data went back.
 
-Asks every broker what it holds, reads the API after that, shows what `headrace.core.control.cluster_recovery` decides,
-asks, writes by compare-and-set, and waits until the brokers have followed.
+The command asks every broker what it holds, reads the API after that, shows what
+`headrace.core.control.cluster_recovery` decides, asks, writes by compare-and-set, and waits until the brokers have
+followed.
 """
 
 import time
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 
 _TIMEOUT_MS = 10_000
 _FOLLOW_TIMEOUT_S = 30.0
-"""What brokers get to lead the partitions that were given to them."""
+"""The time that brokers get to lead the partitions that were given to them."""
 _LOOK_AGAIN_S = 0.3
 _EXIT_FAILED = 1
 _SILENT = {"Lost": "its Lease has run out", "Stopped": "it was stopped"}
-"""States of brokers that need not be asked, and what is said instead of their answer."""
+"""States of brokers that need not be asked, and the text that replaces their answer."""
 _EVENT_REASON = "PartitionRecovered"
 
 
@@ -75,17 +76,18 @@ def recover(where: Where, topics: tuple[str, ...], yes: bool) -> None:
 
 
 class _Scope:
-    """What one run looks at, and how it gets there."""
+    """The partitions of one run, and the connections for it."""
 
     def __init__(self, brokers: "Brokers", kube: KubeOptions, topics: Sequence[str], namespace: str | None) -> None:
         self._brokers = brokers
         self._kube = kube
         self._names = topics
         self._namespace = namespace
-        """None: all."""
+        """The namespace; None: all."""
 
     def look(self) -> Cluster:
-        """Brokers first: what the API says must not be older than what they know. Raises LocalError, ApiError."""
+        """Read the state, brokers first: what the API has must not be older than what they know. Raises LocalError,
+        ApiError."""
         cluster = self._brokers.cluster()
         reports: dict[BrokerId, BrokerReport] = {}
         silent: dict[BrokerId, str] = {}
@@ -121,7 +123,7 @@ class _Scope:
         return [topic for topic in topics if not self._names or topic.metadata.name in self._names]
 
     def write(self, plan: RecoveryPlan) -> None:
-        """Raises LocalError where somebody else was faster, ApiError."""
+        """Write the plan. Raises LocalError where another writer was faster, ApiError."""
         from headrace.core.resources.metadata import Metadata
         from headrace.kube.errors import ConflictError
         from headrace.kube.events import EventRecorder, EventType, Regarding
@@ -143,7 +145,7 @@ class _Scope:
         with_kube(self._kube, work)
 
     def wait_until_followed(self, places: Sequence[str]) -> RecoveryPlan:
-        """The plan that is left once these partitions are online, or when the time is over."""
+        """Return the plan that is left once these partitions are online, or when the time is over."""
         deadline = time.monotonic() + _FOLLOW_TIMEOUT_S
         with waiting("waiting for the brokers"):
             while True:

@@ -1,7 +1,7 @@
 """`docs/cli.md`, made of the commands themselves: `python -m headrace.cli.reference > docs/cli.md`.
 
-What is said here in words is what no single command can say; everything else comes from the commands' own help. A test
-compares the page with what this makes, and another runs every example in it.
+The text here is what belongs to no single command; everything else comes from the commands' own help. A test compares
+the page with what this makes, and another runs every example in it.
 """
 
 import inspect
@@ -80,13 +80,13 @@ A reader that has enough (`| head`) is no error.
 
 
 def reference() -> str:
-    """The whole page."""
+    """Return the whole page."""
     context = click.Context(headrace, info_name="headrace")
     return _INTRODUCTION + "".join(_section(command, of) for command, of in commands(headrace, context))
 
 
 def commands(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
-    """`command` and all below it, each with its context; groups before their commands."""
+    """Yield `command` and all below it, each with its context; groups before their commands."""
     yield command, context
     if isinstance(command, click.Group):
         for name in command.list_commands(context):

@@ -1,7 +1,7 @@
-"""How far the replicas of a topic are behind their leaders, as the brokers themselves tell.
+"""The lag of a topic's replicas behind their leaders, as the brokers report it.
 
-The Kubernetes API does not know it: ends of logs change with every record. So brokers are asked, each once and not for
-long; whoever does not answer leaves a lag that is not known. Called by `headrace topic describe`.
+The Kubernetes API does not know it: ends of logs change with every record. So brokers are asked, each once and with a
+short time limit; where one does not answer, the lag is not known. Called by `headrace topic describe`.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,7 +24,7 @@ Reports = Mapping[BrokerId, BrokerReport]
 
 
 def ask_brokers(kube: KubeOptions, wanted: Collection[BrokerId]) -> Reports:
-    """Of those of `wanted` that answer."""
+    """Return the reports of those of `wanted` that answer."""
     from headrace.cli.servers import find
     from headrace.client.transport.brokers import Brokers
 
@@ -48,7 +48,7 @@ def _ask(brokers: "Brokers", broker: BrokerId) -> BrokerReport | None:
 
 
 def lags(uid: TopicUid, state: PartitionState, reports: Reports) -> dict[BrokerId, int | None]:
-    """Records that each follower has yet to get; None where it, or the leader, has not told."""
+    """Return the records that each follower has yet to get; None where it, or the leader, has not answered."""
     key = PartitionKey(uid, state.id)
     ends = {broker: log.log_end for broker, report in reports.items() if (log := report.logs.get(key)) is not None}
     leader = state.leader.broker if state.leader is not None else None

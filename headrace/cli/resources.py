@@ -1,8 +1,8 @@
 """The requests of commands to the Kubernetes API about Topics and ConsumerGroups, and its answers as sentences.
 
-Creates, lists, waits for and deletes topics; lists, resets and deletes consumer groups. A wait follows a watch and ends
-when the operator has done its part, when it says that it never will, or when its patience is over. Prints nothing.
-Called by `topic`, `group`, completion, and wherever a topic that is not there is to be explained; imported in
+It creates, lists, waits for and deletes topics; lists, resets and deletes consumer groups. A wait follows a watch and
+ends when the operator has done its part, when it reports that it never will, or when the time is over. The module
+prints nothing. Called by `topic`, `group`, completion, and by commands that explain an unknown topic; imported in
 functions, because it loads the Kubernetes client.
 """
 
@@ -24,7 +24,7 @@ from headrace.kube.resource import CONSUMER_GROUPS, LEASES, PARTITION_SETS, TOPI
 from headrace.kube.watch import Changed, Listed, Removed, WatchEvent, watch, watch_one
 
 _HOPELESS_REASONS = frozenset({"AdoptionRefused"})
-"""Reasons for not being ready that only a change of the topic ends: waiting is of no use."""
+"""Reasons for not being ready that only a change of the topic ends: waiting does not help."""
 
 
 class TopicNotReadyError(HeadraceError):
@@ -34,7 +34,8 @@ class TopicNotReadyError(HeadraceError):
 
 
 def ready_condition(topic: Topic) -> Mapping[str, Any]:
-    """The Ready condition, if it is about the present spec; else one that says that the operator has not looked yet."""
+    """Return the Ready condition, if it is about the present spec; else one that says that the operator has not acted
+    yet."""
     for condition in topic.status.get("conditions") or ():
         if condition.get("type") == "Ready" and condition.get("observedGeneration") == topic.metadata.generation:
             return dict(condition)
@@ -44,9 +45,10 @@ def ready_condition(topic: Topic) -> Mapping[str, Any]:
 async def create_topic(
     client: KubeClient, name: str, namespace: str, spec: Mapping[str, Any], *, or_take: bool = False
 ) -> None:
-    """Raises the API server's own sentence where the spec breaks a rule, and LocalError where the topic exists.
+    """Create a topic. Raises the API server's own sentence where the spec breaks a rule, and LocalError where the topic
+    exists.
 
-    With `or_take` one that exists does as well.
+    With `or_take` an existing topic is no error.
     """
     if name in INTERNAL_TOPICS:
         raise LocalError(f"{name} is the name of one of Headrace's own topics, which comes by itself: choose another")
@@ -71,7 +73,8 @@ async def has_topic(client: KubeClient, name: str, namespace: str) -> bool:
 
 
 async def unserved(client: KubeClient, topic: Topic) -> str | None:
-    """What there is to say where no broker is of the topic's cluster; None where one is, or nobody may know."""
+    """Return an explanation where no broker is of the topic's cluster; None where one is, or where that is not
+    known."""
     try:
         clusters = {lease.cluster for lease in (await client.list(LEASES, label_selector=CLUSTER_LABEL)).items}
     except ApiError:
@@ -86,7 +89,7 @@ async def unserved(client: KubeClient, topic: Topic) -> str | None:
 
 
 async def unserved_topic(client: KubeClient, name: str, namespace: str) -> str | None:
-    """The same of a topic that may not be there."""
+    """Return the same for a topic that may not be there."""
     try:
         return await unserved(client, await client.get(TOPICS, name, namespace))
     except ApiError:
@@ -96,7 +99,8 @@ async def unserved_topic(client: KubeClient, name: str, namespace: str) -> str |
 async def wait_until_ready(
     client: KubeClient, name: str, namespace: str, *, timeout_s: float, heard: Callable[[str], None]
 ) -> Topic:
-    """Wait for Ready=True; `heard` is told each reason on the way. Raises TopicNotReadyError with the last one."""
+    """Wait for Ready=True; `heard` is called with each reason on the way. Raises TopicNotReadyError with the last
+    one."""
     condition: Mapping[str, Any] = {"reason": "Pending", "message": "the operator has not looked at it yet"}
     said = await unserved_topic(client, name, namespace)
     if said is not None:
@@ -122,7 +126,8 @@ async def wait_until_ready(
 async def delete_topic(
     client: KubeClient, name: str, namespace: str, *, timeout_s: float, must_exist: bool = True
 ) -> bool:
-    """Delete, and wait until the topic is really gone; whether there was one. Raises LocalError where it must exist."""
+    """Delete, wait until the topic is really gone, and return whether there was one. Raises LocalError where it must
+    exist."""
     try:
         topic = await client.get(TOPICS, name, namespace)
         if is_internal(topic):
@@ -149,7 +154,7 @@ async def delete_topic(
 
 
 async def list_topics(client: KubeClient, namespace: str | None, *, internal: bool = False) -> list[Topic]:
-    """By namespace and name; None is all namespaces. With `internal`, those that are Headrace's own as well."""
+    """Return topics by namespace and name; None is all namespaces. With `internal`, Headrace's own topics as well."""
     try:
         listing = await client.list(TOPICS, namespace=namespace)
     except NotFoundError as error:
@@ -164,7 +169,7 @@ def is_internal(topic: Topic) -> bool:
 
 
 async def describe_topic(client: KubeClient, name: str, namespace: str) -> tuple[Topic, list[PartitionSet]]:
-    """The topic and where its partitions are. Raises LocalError where there is none."""
+    """Return the topic and where its partitions are. Raises LocalError where there is none."""
     try:
         topic = await client.get(TOPICS, name, namespace)
     except NotFoundError as error:
@@ -197,7 +202,7 @@ def _about(event: WatchEvent[Topic], name: str) -> list[Topic]:
 
 
 PATIENCE_S = 60.0
-"""What the operator gets for something that nobody's membership keeps waiting."""
+"""The time that the operator gets for what no membership delays."""
 _NOT_LOOKED = "the operator has not looked at it yet"
 _DOES_IT_RUN = f"{_NOT_LOOKED}, so it may not run: see its Pod, or `headrace dev status`"
 _OF_A_RESET = ("id", "to", "timestamp", "topics", "offsets")
@@ -206,7 +211,7 @@ Heard = Callable[[str], None]
 
 
 async def list_groups(client: KubeClient, namespace: str | None) -> list[ConsumerGroup]:
-    """By namespace and name; None is all namespaces."""
+    """Return groups by namespace and name; None is all namespaces."""
     try:
         listing = await client.list(CONSUMER_GROUPS, namespace=namespace)
     except NotFoundError as error:
@@ -218,7 +223,7 @@ async def list_groups(client: KubeClient, namespace: str | None) -> list[Consume
 
 
 async def find_group(client: KubeClient, name: str, namespace: str) -> ConsumerGroup | None:
-    """None: there is none."""
+    """Return the group; None: there is none."""
     try:
         return await client.get(CONSUMER_GROUPS, name, namespace)
     except NotFoundError:
@@ -230,7 +235,7 @@ def no_group(name: str, namespace: str) -> LocalError:
 
 
 def members_of(group: ConsumerGroup) -> str:
-    """`billing-0 (10.1.2.3), 6b1e (10.1.2.4)`"""
+    """Return the members as `billing-0 (10.1.2.3), 6b1e (10.1.2.4)`."""
     return ", ".join(
         (member.instance or member.member) + (f" ({member.client_address})" if member.client_address else "")
         for member in group.status.members
@@ -238,7 +243,7 @@ def members_of(group: ConsumerGroup) -> str:
 
 
 def condition_of(group: ConsumerGroup, type_: ConditionType) -> Mapping[str, Any] | None:
-    """If it is about the present spec."""
+    """Return the condition, if it is about the present spec."""
     for condition in group.status.conditions:
         if condition.get("type") == type_ and condition.get("observedGeneration") == group.metadata.generation:
             return condition
@@ -249,7 +254,7 @@ def condition_of(group: ConsumerGroup, type_: ConditionType) -> Mapping[str, Any
 
 
 async def ask_for_reset(client: KubeClient, name: str, namespace: str, reset: ResetOffsets, cluster: str) -> None:
-    """Write it into the ConsumerGroup, which is created where there is none. Raises ApiError."""
+    """Write the reset into the ConsumerGroup, which is created where there is none. Raises ApiError."""
     wanted = reset.to_object()
     # A merge patch leaves alone what it does not name, such as the timestamp of the reset before.
     patch = {"spec": {"resetOffsets": {field: wanted.get(field) for field in _OF_A_RESET}}}
@@ -258,7 +263,7 @@ async def ask_for_reset(client: KubeClient, name: str, namespace: str, reset: Re
     except NotFoundError:
         try:
             await client.create(CONSUMER_GROUPS, _manifest(name, namespace, wanted, cluster))
-        except AlreadyExistsError:  # A member joined this moment.
+        except AlreadyExistsError:  # A member joined at this moment.
             await client.patch(CONSUMER_GROUPS, name, namespace, patch)
 
 
@@ -274,7 +279,8 @@ def _manifest(name: str, namespace: str, reset: Mapping[str, Any], cluster: str)
 async def wait_until_reset(
     client: KubeClient, name: str, namespace: str, id_: str, heard: Heard, *, patience_s: float = PATIENCE_S
 ) -> None:
-    """Until the reset of this id has been carried out; `heard` is told what it waits for. Raises HeadraceError."""
+    """Wait until the reset of this id has been carried out; `heard` is called with what it waits for. Raises
+    HeadraceError."""
     said = _NOT_LOOKED
 
     def is_done(group: ConsumerGroup | None) -> bool:
@@ -323,7 +329,7 @@ async def clear_reset(client: KubeClient, name: str, namespace: str, id_: str) -
 
 
 def why_not_reset(group: ConsumerGroup) -> str:
-    """What the reset waits for, as a sentence."""
+    """Return what the reset waits for, as a sentence."""
     if group.status.members:
         return f"it is carried out once the group is empty: stop {members_of(group)}"
     condition = condition_of(group, ConditionType.OFFSETS_RESET)
@@ -334,7 +340,7 @@ def why_not_reset(group: ConsumerGroup) -> str:
 
 
 def _at_last(said: str) -> str:
-    """When patience is over."""
+    """Return the sentence for the end of the time."""
     return _DOES_IT_RUN if said == _NOT_LOOKED else said
 
 
@@ -351,7 +357,8 @@ def stays_wanted(name: str, namespace: str) -> str:
 async def delete_group(
     client: KubeClient, group: ConsumerGroup, heard: Heard, *, patience_s: float = PATIENCE_S
 ) -> None:
-    """Delete, and wait until it is really gone; `heard` is told what it waits for. Raises HeadraceError."""
+    """Delete, and wait until the group is really gone; `heard` is called with what it waits for. Raises
+    HeadraceError."""
     name, namespace, uid = group.metadata.name, group.metadata.namespace, group.metadata.uid
     said = _NOT_LOOKED
 
@@ -383,9 +390,10 @@ async def _follow(
     is_done: Callable[[ConsumerGroup | None], bool],
     patience_s: float,
 ) -> None:
-    """Until `is_done`, which is asked of each state that is seen (None: it is not there).
+    """Wait until `is_done`, which is called with each state that is seen (None: it is not there).
 
-    Raises TimeoutError where nothing comes of it although nobody is in the group: people may take as long as they like.
+    Raises TimeoutError where that does not happen although no member is in the group: people may take as long as they
+    like.
     """
     loop = asyncio.get_running_loop()
     async with (

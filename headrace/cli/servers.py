@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class KubeOptions:
-    """As the user gave them; None where he did not."""
+    """The options as the user gave them; None for what was not given."""
 
     kubeconfig: str | None
     context: str | None
@@ -52,7 +52,7 @@ def with_kube(options: KubeOptions, work: "Callable[[KubeClient, str], Awaitable
 
 
 def context_namespace(options: KubeOptions) -> str | None:
-    """What `with_kube` would give its work, without asking anybody; None where there is no kubeconfig."""
+    """Return the namespace that `with_kube` would use, without a request; None where there is no kubeconfig."""
 
     async def work(_: "KubeClient", namespace: str) -> str:
         return namespace
@@ -64,7 +64,7 @@ def context_namespace(options: KubeOptions) -> str | None:
 
 
 def _kubeconfig(options: KubeOptions) -> str | None:
-    """The user's choice, else that of the running dev; None leaves it to KUBECONFIG and the default place."""
+    """Return the user's choice, else that of the running dev; None leaves it to KUBECONFIG and the default place."""
     if options.kubeconfig is not None or options.context is not None:
         return options.kubeconfig
     state = running_dev()
@@ -80,12 +80,13 @@ _NAME_A_BROKER = f"name a broker with --server or {SERVER_VARIABLE}, for example
 class Found:
     server: Servers
     namespace: str
-    """Of the topic: the one that was asked for, else the kubeconfig context's where that decides, else `default`."""
+    """The namespace of the topic: the one that was asked for, else the kubeconfig context's where that decides, else
+    `default`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerService:
-    """One cluster's, by their Leases."""
+    """The brokers of one cluster, by their Leases."""
 
     namespace: str
     cluster: str
@@ -96,7 +97,7 @@ class BrokerService:
         return bootstrap_service(self.cluster)
 
     def proxy_url(self, api_server: str) -> str:
-        """Of any ready broker, by the API server."""
+        """Return the URL of any ready broker through the API server's proxy."""
         scheme = "https:" if self.scheme == "https" else ""
         target = quote(f"{scheme}{self.service}:{BOOTSTRAP_PORT_NAME}", safe=":")
         return f"{api_server.rstrip('/')}/api/v1/namespaces/{quote(self.namespace, safe='')}/services/{target}/proxy"
@@ -105,7 +106,7 @@ class BrokerService:
 def find(
     server: str | None, ca_file: str | None, kubeconfig: str | None, context: str | None, namespace: str | None
 ) -> Found:
-    """Raises LocalError with the remedy, and ApiError where the API server is asked and refuses."""
+    """Find the brokers. Raises LocalError with the remedy, and ApiError where the API server is asked and refuses."""
     if server:
         return Found(find_servers(server, ca_file), namespace or _context_namespace(kubeconfig, context))
     if kubeconfig or context:
@@ -119,7 +120,8 @@ def find(
 
 
 def _find_by_default(namespace: str | None) -> Found:
-    """By the current kubeconfig, which nobody named: if there is none, it is a server that is missing."""
+    """Find them by the current kubeconfig, which the user did not name: if there is none, the error is about a missing
+    server."""
     from headrace.kube.errors import ApiUnavailableError, NoKubeConfigError
 
     try:
@@ -136,7 +138,8 @@ def _find_by_default(namespace: str | None) -> Found:
 
 
 def _namespace_of(kubeconfig: Path) -> str:
-    """Of its current context, as `headrace topic` and kubectl have it; read without the Kubernetes client."""
+    """Return the namespace of its current context, as `headrace topic` and kubectl have it; read without the Kubernetes
+    client."""
     import yaml
 
     try:
@@ -148,7 +151,7 @@ def _namespace_of(kubeconfig: Path) -> str:
 
 
 def _context_namespace(kubeconfig: str | None, context: str | None) -> str:
-    """With an explicit server: of the context that was named as well, if one was."""
+    """Return the namespace with an explicit server: that of the context, if one was named as well."""
     if not (kubeconfig or context):
         return _DEFAULT_NAMESPACE
     from headrace.kube.credentials import load_credentials
@@ -189,7 +192,7 @@ def _check_reachable(credentials: "Credentials") -> None:
 
 
 async def _brokers_of(client: "KubeClient") -> BrokerService:
-    """Those in the context's namespace, else those in any."""
+    """Return the brokers in the context's namespace, else those in any."""
     from headrace.kube.errors import ForbiddenError
 
     try:
@@ -208,7 +211,7 @@ async def _brokers_of(client: "KubeClient") -> BrokerService:
 
 
 async def _leases(client: "KubeClient", namespace: str | None) -> tuple[BrokerLease, ...]:
-    """Raises ForbiddenError for all namespaces only: that of the context is worth no more than a look."""
+    """Return the Leases. Raises ForbiddenError for all namespaces only: that of the context is only tried."""
     from headrace.kube.errors import ForbiddenError
     from headrace.kube.resource import LEASES
 
@@ -222,7 +225,7 @@ async def _leases(client: "KubeClient", namespace: str | None) -> tuple[BrokerLe
 
 
 def only_cluster(leases: Iterable[BrokerLease], api_server: str) -> BrokerService:
-    """The one cluster whose Leases these are. Raises LocalError where there is none, or more than one."""
+    """Return the one cluster whose Leases these are. Raises LocalError where there is none, or more than one."""
     schemes = {(lease.metadata.namespace, lease.cluster): lease.url.partition(":")[0] for lease in leases}
     if not schemes:
         raise LocalError(
@@ -240,7 +243,7 @@ def only_cluster(leases: Iterable[BrokerLease], api_server: str) -> BrokerServic
 
 
 async def _check_service(client: "KubeClient", brokers: BrokerService) -> None:
-    """Its absence is told here, in a sentence; whoever may not look at Services may still use them."""
+    """Explain a missing Service in a sentence; a user who may not read Services may still use them."""
     from headrace.kube.errors import ForbiddenError, NotFoundError
     from headrace.kube.resource import raw_resource
 

@@ -1,14 +1,14 @@
 """The pipe that a member of a group prints into, and how many of its records the pipe's reader has taken.
 
-What lies in a pipe nobody has read yet, and dies with its reader. So a record counts as read once its last byte has
-left the pipe, by what the operating system says is unread in it. From a reader that went away nothing more is counted
-than when it was asked for the last time: it takes more than it uses (`head`), or failed at what it took last. A record
-that comes again is better than one that never comes.
+Bytes that lie in a pipe are not read yet, and are lost with its reader. So a record counts as read once its last byte
+has left the pipe, by what the operating system says is unread in it. From a reader that went away nothing more is
+counted than when it was asked for the last time: it takes more than it uses (`head`), or failed at what it took last. A
+record that comes again is better than one that never comes.
 
-    write, add   (the printing thread)  bytes go into the pipe; these rows end there
+write, add   (the printing thread)  bytes go into the pipe; these rows end there
     first_untaken (any thread)          how far the reader is, wherever offsets are committed
 
-A socket is as a pipe: what its other end has not taken counts as unread. Files and terminals keep what is written.
+A socket is like a pipe: what its other end has not taken counts as unread. Files and terminals keep what is written.
 """
 
 import fcntl
@@ -28,11 +28,14 @@ from itertools import accumulate
 from headrace.client.record import TopicPartition
 
 _WRITE_BYTES_MAX = 16 << 10
-"""At once: what is on its way while a full pipe makes us wait counts as not taken, so it must be a part of a pipe."""
+"""The bytes of one write: what is on its way while a full pipe makes us wait counts as not taken, so it must be a part
+of a pipe."""
 _LOOK_MS_MIN, _LOOK_MS_MAX = 1, 50
-"""No operating system tells when a pipe is empty: one looks, less and less often."""
+"""The shortest and longest time between two checks: no operating system notifies that a pipe is empty, so it is polled,
+less and less often."""
 _LAST_LOOK_MS = 100
-"""A reader that has had enough ends right after its last read: only one that is still there then waits for more."""
+"""The time after which a last check is made: a reader that has had enough ends right after its last read; one that is
+still there then waits for more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +49,19 @@ class _Printed:
 
 
 class Pipe:
-    """stdout, where that is a pipe or a socket: as a file to write to, and as what knows how far its reader is."""
+    """The pipe or socket at stdout: a file to write to that knows how far its reader is."""
 
     def __init__(self, descriptor: int) -> None:
-        """Raises OSError where the operating system does not tell what is unread."""
+        """Take a descriptor. Raises OSError where the operating system cannot report what is unread."""
         self._descriptor = descriptor
-        # Of a pipe both ends tell what lies in it; of a socket, what has not gone to the other end yet.
+        # Both ends of a pipe report what lies in it; a socket reports what has not gone to the other end yet.
         self._question = termios.FIONREAD if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else termios.TIOCOUTQ
         self._lock = threading.Lock()
         self._written = 0
         self._taken = 0
         self._printed: deque[_Printed] = deque()
         self._told: dict[TopicPartition, int] = {}
-        """What was said last; before that, the first row."""
+        """The offset that was returned last; before that, the first row."""
         self._behind: dict[TopicPartition, int] = {}
         """The offset behind the last row."""
         self._unread()
@@ -66,7 +69,7 @@ class Pipe:
     # -- a file ------------------------------------------------------------------------------------------------------
 
     def write(self, content: bytes) -> int:
-        """Raises BrokenPipeError where nobody reads any more."""
+        """Write bytes. Raises BrokenPipeError where the reader is gone."""
         view = memoryview(content)
         while view:
             size = os.write(self._descriptor, view[:_WRITE_BYTES_MAX])
@@ -75,7 +78,7 @@ class Pipe:
         return len(content)
 
     def flush(self) -> None:
-        """There is nothing to do: whatever is written is in the pipe."""
+        """Do nothing: what is written is in the pipe already."""
 
     def fileno(self) -> int:
         return self._descriptor
@@ -83,7 +86,7 @@ class Pipe:
     # -- its reader --------------------------------------------------------------------------------------------------
 
     def add(self, place: TopicPartition, offsets: Sequence[int], lines: Sequence[bytes]) -> None:
-        """These lines are about to be written next."""
+        """Add the lines that are about to be written next."""
         ends = [*accumulate(map(len, lines), initial=self._written)][1:]
         with self._lock:
             self._look()
@@ -92,18 +95,19 @@ class Pipe:
             self._printed.append(_Printed(place, offsets, ends))
 
     def first_untaken(self, place: TopicPartition) -> int | None:
-        """The offset of the first record that is not read for sure; None where all that was printed is."""
+        """Return the offset of the first record that is not certainly read; None where all that was printed is."""
         with self._lock:
             if place not in self._told:
                 return None
             self._look()
-            if not self.is_left():  # Asked last: what a reader took before it went away is in `_look` already.
+            # This is checked last: what a reader took before it went away is in `_look` already.
+            if not self.is_left():
                 return self._say(place)
             return self._told[place]
 
     def is_left(self, within_ms: int = 0) -> bool:
-        """Whether nobody reads any more, now or soon."""
-        gone = select.poll()  # One of its own for each: none may be waited for by two threads.
+        """Return whether the reader is gone, now or soon."""
+        gone = select.poll()  # Each call has its own: no two threads may wait for one.
         gone.register(self._descriptor, 0)
         return bool(gone.poll(within_ms))
 
@@ -113,7 +117,7 @@ class Pipe:
             return not self._printed
 
     def wait_until_taken(self, limit_ms: int | None = None) -> None:
-        """Returns when all is taken, nobody reads any more, or the time is over."""
+        """Return when all is taken, the reader is gone, or the time is over."""
         look_ms, waited_ms = _LOOK_MS_MIN, 0
         while not self.is_taken() and (limit_ms is None or waited_ms < limit_ms):
             if self.is_left(look_ms):
@@ -123,7 +127,7 @@ class Pipe:
         self.is_left(_LAST_LOOK_MS)
 
     def comes_again(self) -> int:
-        """How many offsets were printed and do not count as read, by what was said last."""
+        """Return how many offsets were printed and do not count as read, by what was returned last."""
         with self._lock:
             return sum(behind - self._told[place] for place, behind in self._behind.items())
 
@@ -137,7 +141,7 @@ class Pipe:
         return None
 
     def _look(self) -> None:
-        """Never too much: what is being written at the moment counts as unread."""
+        """Update what is taken, never by too much: what is being written at the moment counts as unread."""
         self._taken = max(self._taken, self._written - self._unread())
         while self._printed and self._printed[0].ends[-1] <= self._taken:
             self._printed.popleft()
@@ -148,7 +152,8 @@ class Pipe:
 
 
 def pipe_of_stdout() -> Pipe | None:
-    """None where what is printed stays (a file, a terminal), or nobody can tell what becomes of it."""
+    """Return the pipe at stdout; None where what is printed stays (a file, a terminal), or its reader cannot be
+    observed."""
     try:
         descriptor = sys.stdout.fileno()
         mode = os.fstat(descriptor).st_mode

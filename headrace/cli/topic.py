@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 
 REPLICAS_DEFAULT = 3
-"""Of the Topic resource itself."""
+"""The default of the Topic resource itself."""
 
 
 async def replicas_for(client: "KubeClient", cluster: str, wanted: int | None) -> int:
-    """`wanted`, or REPLICAS_DEFAULT, but no more than there are to be brokers; where that cannot be known, the default.
+    """Return `wanted`, or REPLICAS_DEFAULT, but no more than the cluster is meant to have brokers; where that is not
+    known, the default.
 
-    Raises LocalError where more are wanted than there are to be brokers: such a topic would never be ready.
+    Raises LocalError where more are wanted than there are meant to be brokers: such a topic would never be ready.
     """
     from headrace.kube.errors import ApiError
 
@@ -56,7 +57,7 @@ async def replicas_for(client: "KubeClient", cluster: str, wanted: int | None) -
 
 
 async def _brokers_asked_for(client: "KubeClient", cluster: str) -> int:
-    """By the StatefulSet, which is named as its cluster; 0 where there is none, or more than one."""
+    """Return the number in the StatefulSet, which is named as its cluster; 0 where there is none, or more than one."""
     from headrace.kube.resource import STATEFUL_SETS, raw_resource
 
     raw = raw_resource(STATEFUL_SETS.group, STATEFUL_SETS.version, STATEFUL_SETS.plural, STATEFUL_SETS.kind)
@@ -65,7 +66,7 @@ async def _brokers_asked_for(client: "KubeClient", cluster: str) -> int:
 
 
 async def _brokers_ever_seen(client: "KubeClient", cluster: str) -> int:
-    """By the brokers' Leases, which stay."""
+    """Return the number of the brokers' Leases, which stay."""
     from headrace.kube.resource import LEASES
 
     return len((await client.list(LEASES, label_selector=f"{CLUSTER_LABEL}={cluster}")).items)
@@ -313,7 +314,7 @@ def _print_description(one: "Topic", partitions: "list[PartitionState]", reports
 
 
 def _lag(lags: "Mapping[BrokerId, int | None]") -> str:
-    """`1:350 2:?`: who is behind; `0` where nobody is, `-` where there is nobody."""
+    """Return `1:350 2:?`: the followers that are behind; `0` where none is, `-` where there is none."""
     behind = [f"{broker}:{'?' if lag is None else lag}" for broker, lag in sorted(lags.items()) if lag != 0]
     return " ".join(behind) or ("0" if lags else "-")
 

@@ -1,25 +1,26 @@
-"""What a browser says about a request that a web page made it send, so that no page drives our servers unasked.
+"""The headers by which a browser reports that a web page made it send a request, so that no page drives our servers
+unasked.
 
 A page of any site may have its browser send simple requests to any address, those of the user's own machine included,
-and cannot read the answers. Its browser says so: `Origin` with whatever may change something, and `Sec-Fetch-Site` with
-everything. A page whose name is made to lead to this machine later on (DNS rebinding) is of the same origin as what
-answers there: it is known by the name in `Host`. Programs (curl, SDKs, kubectl, Grafana's data sources) send neither
-header, and what they send is no business of this module.
+and cannot read the answers. Its browser reports that: `Origin` with every request that may change something, and
+`Sec-Fetch-Site` with everything. A page whose name is made to lead to this machine later on (DNS rebinding) is of the
+same origin as the server there: the name in `Host` shows it. Programs (curl, SDKs, kubectl, Grafana's data sources)
+send neither header, and this module lets their requests pass.
 
-Pure. Called by the embedded API for every request and by brokers for those that change something; a broker that listens
-on loopback alone asks for the name as well.
+The module is pure. It is called by the embedded API for every request and by brokers for those that change something; a
+broker that listens on loopback alone checks the name as well.
 """
 
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-"""They change nothing, and a page cannot read what they bring."""
+"""The methods that change nothing, and whose answers a page cannot read."""
 _LOCALHOST = "localhost"
 
 
 def host_name(authority: str) -> str:
-    """Without port, brackets and the last dot, in small letters; empty where it is none."""
+    """Return the name without port, brackets and the last dot, in small letters; empty where it is none."""
     try:
         return (urlsplit(f"//{authority}").hostname or "").rstrip(".")
     except ValueError:
@@ -27,7 +28,7 @@ def host_name(authority: str) -> str:
 
 
 def is_loopback_name(name: str) -> bool:
-    """Whether nobody but this machine answers to it."""
+    """Return whether only this machine answers to the name."""
     if name == _LOCALHOST or name.endswith(f".{_LOCALHOST}"):
         return True
     try:
@@ -37,7 +38,7 @@ def is_loopback_name(name: str) -> bool:
 
 
 def why_not_here(host: str, own_names: frozenset[str] = frozenset()) -> str | None:
-    """What is wrong with the `Host` of a request to a server of this machine alone; None where it is all right.
+    """Return what is wrong with the `Host` of a request to a server of this machine alone; None where it is all right.
 
     `own_names` are allowed, too. A request without Host comes from no browser.
     """
@@ -48,7 +49,7 @@ def why_not_here(host: str, own_names: frozenset[str] = frozenset()) -> str | No
 
 
 def why_foreign(host: str, origin: str | None, fetch_site: str | None) -> str | None:
-    """What shows that another site's page sends this; None where nothing does."""
+    """Return what shows that another site's page sends this; None where nothing does."""
     if origin is not None and _authority(origin) != host.lower():
         return f"Origin {origin!r}: pages of other sites may not use this server; send requests from a program"
     if fetch_site is not None and fetch_site.strip().lower() == "cross-site":
@@ -57,7 +58,7 @@ def why_foreign(host: str, origin: str | None, fetch_site: str | None) -> str | 
 
 
 def _authority(origin: str) -> str | None:
-    """Host and port of an origin; None where it is opaque (`null`)."""
+    """Return host and port of an origin; None where it is opaque (`null`)."""
     try:
         return urlsplit(origin).netloc.lower() or None
     except ValueError:

@@ -1,12 +1,12 @@
 """The errors that users and peers see, and the RFC 9457 problem documents in which they cross HTTP.
 
-An error says what happened, with the value and the rule, and what to do about it. It has a stable `code` and the HTTP
+An error names what happened, with the value and the rule, and what to do about it. It has a stable `code` and the HTTP
 status that it travels under; `to_problem` and `from_problem` turn it into a document and back, so that a client raises
 the very class that the broker raised. `LocalError`: the caller did something wrong before anything was sent.
-`RemoteError`: the other side's answer. `retriable` tells a client whether the same request may succeed later.
-`details` are extra members of the document: JSON values.
+`RemoteError`: the other side's answer. `retriable` is True where the same request may succeed later. `details` are
+extra members of the document: JSON values.
 
-    {"type": "https://headrace.io/problems/NotLeader", "title": "Not leader", "status": 421, "code": "NotLeader",
+{"type": "https://headrace.io/problems/NotLeader", "title": "Not leader", "status": 421, "code": "NotLeader",
      "detail": "broker 1 does not lead flights/3; broker 2 does", "retriable": true, "leader": 2}
 """
 
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 
 class HeadraceError(Exception):
-    """Base of every expected failure."""
+    """The base of every expected failure."""
 
     code: ClassVar[str] = "Error"
     status: ClassVar[int] = 500
@@ -29,14 +29,14 @@ class HeadraceError(Exception):
 
 
 class LocalError(HeadraceError):
-    """The caller's own mistake, found before anything was sent."""
+    """The caller made a mistake, found before anything was sent."""
 
     code = "LocalError"
     status = 400
 
 
 class RemoteError(HeadraceError):
-    """What the other side answered."""
+    """The other side answered with an error."""
 
     code = "RemoteError"
 
@@ -56,7 +56,7 @@ class CorruptBatchError(RemoteError):
 
 
 class UnreadableBatchError(CorruptBatchError):
-    """A log has a batch as it was written, and its body holds no records that anybody can decode (HTTP 422).
+    """A log has a batch as it was written, and its body holds no records that can be decoded (HTTP 422).
 
     `baseOffset` and `lastOffset` are its offsets; reading goes on at `nextOffset`.
     """
@@ -74,21 +74,21 @@ class InvalidTimestampError(RemoteError):
 
 
 class UnknownTopicError(RemoteError):
-    """No such topic in this namespace (HTTP 404)."""
+    """There is no such topic in this namespace (HTTP 404)."""
 
     code = "UnknownTopic"
     status = 404
 
 
 class UnknownPartitionError(RemoteError):
-    """The topic exists, the partition does not (HTTP 404); `partitions` says how many there are."""
+    """The topic exists, the partition does not (HTTP 404); `partitions` is the number that there are."""
 
     code = "UnknownPartition"
     status = 404
 
 
 class UnknownBrokerError(RemoteError):
-    """No broker of this number has ever shown itself (HTTP 404)."""
+    """No broker of this number has ever been seen (HTTP 404)."""
 
     code = "UnknownBroker"
     status = 404
@@ -161,7 +161,7 @@ class NotLeaderError(RemoteError):
 
 
 class ThrottledError(RemoteError):
-    """Too much in flight; wait as Retry-After says (HTTP 429)."""
+    """There is too much in flight; wait as long as Retry-After says (HTTP 429)."""
 
     code = "Throttled"
     status = 429
@@ -177,7 +177,8 @@ class PartitionOfflineError(RemoteError):
 
 
 class NotEnoughReplicasError(RemoteError):
-    """Fewer replicas are in sync than `minInsyncReplicas`, and `acks=all` was asked for (HTTP 503). Not written."""
+    """Fewer replicas are in sync than `minInsyncReplicas`, and `acks=all` was asked for (HTTP 503). Nothing was
+    written."""
 
     code = "NotEnoughReplicas"
     status = 503
@@ -185,7 +186,7 @@ class NotEnoughReplicasError(RemoteError):
 
 
 class NotReadyError(RemoteError):
-    """The broker is starting, draining, or does not know its partitions yet; or it cannot tell what is the latest, or
+    """The broker is starting, draining, or does not know its partitions yet; or it does not know what is the latest, or
     whether it still leads (HTTP 503)."""
 
     code = "NotReady"
@@ -240,16 +241,16 @@ class StorageFailedError(RemoteError):
 
 
 class UnknownMemberError(RemoteError):
-    """The group has no such member: its session has expired, it left, or it was removed (HTTP 404). Whoever gets this
-    gives up all its partitions, and joins again."""
+    """The group has no such member: its session has expired, it left, or it was removed (HTTP 404). A member that gets
+    this gives up all its partitions, and joins again."""
 
     code = "UnknownMember"
     status = 404
 
 
 class FencedMemberError(RemoteError):
-    """What a member says of itself is not what its coordinator knows, or who commits does not own the partition (HTTP
-    412). Whoever gets this to a heartbeat gives up all its partitions, and joins again."""
+    """A member's epochs or partitions are not those that its coordinator knows, or a committer does not own the
+    partition (HTTP 412). A member that gets this to a heartbeat gives up all its partitions, and joins again."""
 
     code = "FencedMember"
     status = 412
@@ -271,7 +272,7 @@ class UnreleasedInstanceError(RemoteError):
 
 
 class GroupNotEmptyError(RemoteError):
-    """What only a group without members may be asked for: deletion, a reset, commits from outside (HTTP 409)."""
+    """The request is possible only for a group without members: deletion, a reset, commits from outside (HTTP 409)."""
 
     code = "GroupNotEmpty"
     status = 409
@@ -285,8 +286,8 @@ class GroupFullError(RemoteError):
 
 
 class WrongGroupTypeError(RemoteError):
-    """The ConsumerGroup of this name shows the progress of something that shares partitions out itself (HTTP 409):
-    nobody can join it, and nobody commits or resets its offsets."""
+    """The ConsumerGroup of this name shows the progress of a program that shares partitions out itself (HTTP 409): no
+    member can join it, and its offsets cannot be committed or reset."""
 
     code = "WrongGroupType"
     status = 409
@@ -309,7 +310,7 @@ class CoordinatorLoadingError(RemoteError):
 
 
 class UnknownGroupError(RemoteError):
-    """There is nothing to say of such a group (HTTP 404): nobody has joined it, committed or reset its offsets."""
+    """Nothing is known of such a group (HTTP 404): no member has joined it, and no offsets were committed or reset."""
 
     code = "UnknownGroup"
     status = 404
@@ -324,8 +325,8 @@ class StagesGoneError(RemoteError):
 
 
 class StaleBatchError(RemoteError):
-    """A batch that is to be committed is not the writer's next one, nor its last one once more (HTTP 409): nothing of
-    it is written. `lastBatch` is the number of the last one."""
+    """A batch that is to be committed is not the writer's next one, nor a repetition of its last one (HTTP 409):
+    nothing of it is written. `lastBatch` is the number of the last one."""
 
     code = "StaleBatch"
     status = 409
@@ -340,7 +341,7 @@ class InternalTopicError(RemoteError):
 
 
 class BrokersOnlyError(RemoteError):
-    """What brokers alone may ask for, by the key of their Lease (HTTP 403)."""
+    """The request is for brokers alone, which show the key of their Lease (HTTP 403)."""
 
     code = "BrokersOnly"
     status = 403
@@ -369,15 +370,15 @@ class UntrustedBrokerError(BrokerUnreachableError):
 
 
 class PollIntervalExceededError(HeadraceError):
-    """A consumer's user kept what he was handed for longer than `max_poll_interval_ms`: it has left its group, so that
-    others go on. Raised by clients; iterating again joins again."""
+    """A consumer's user kept its records for longer than `max_poll_interval_ms`: the consumer has left its group, so
+    that others go on. Raised by clients; iterating again joins again."""
 
     code = "PollIntervalExceeded"
 
 
 class StalledError(HeadraceError):
-    """A client has stopped working: what sends or reads for it has died, or nothing moved for longer than time limits
-    allow. Raised by clients, instead of waiting for ever; make a new one."""
+    """A client has stopped working: its sending or reading part has died, or nothing moved for longer than time limits
+    allow. Raised by clients, instead of waiting without end; make a new one."""
 
     code = "Stalled"
 
@@ -385,11 +386,11 @@ class StalledError(HeadraceError):
 PROBLEM_CONTENT_TYPE = "application/problem+json"
 _OWN_MEMBERS = frozenset({"type", "title", "status", "code", "detail", "retriable"})
 _AWAY = frozenset({429, 500, 502, 503, 504})
-"""What a proxy answers while nobody is behind it, or nobody has time."""
+"""The statuses that a proxy answers while no server is behind it, or none has time."""
 
 
 def to_problem(error: HeadraceError) -> dict[str, Any]:
-    """The problem document of `error`; its `details` become members of it."""
+    """Return the problem document of `error`; its `details` become members of it."""
     title = re.sub(r"(?<!^)(?=[A-Z])", " ", error.code).capitalize()
     return {
         "type": f"https://headrace.io/problems/{error.code}",
@@ -403,7 +404,8 @@ def to_problem(error: HeadraceError) -> dict[str, Any]:
 
 
 def from_problem(document: Mapping[str, Any], status: int) -> HeadraceError:
-    """The error that `document` describes; a `RemoteError` that keeps status and code where the code is not known."""
+    """Return the error that `document` describes; a `RemoteError` that keeps status and code where the code is not
+    known."""
     if document.get("kind") == "Status":
         return _from_kubernetes(document, status)
     detail = str(document.get("detail") or document.get("title") or f"HTTP {status}")
@@ -415,7 +417,7 @@ def from_problem(document: Mapping[str, Any], status: int) -> HeadraceError:
 
 
 def _from_kubernetes(answer: Mapping[str, Any], status: int) -> HeadraceError:
-    """Of the API server's own answer, where brokers are reached through its proxy."""
+    """Return the error of the API server's own answer, where brokers are reached through its proxy."""
     said = f"the Kubernetes API server, which stands between, says HTTP {status}: {answer.get('message') or 'no more'}"
     return BrokerUnreachableError(said, unprocessed=False) if status in _AWAY else RemoteError(said)
 

@@ -1,12 +1,12 @@
-"""Who holds how much of a good that many share, so that nobody takes all of it.
+"""The shares of clients in a good that many use, so that no client takes all of it.
 
 Each may hold as much as is left for all others together: one alone half, each of two a third, each of n one part of
 n + 1. So there is always something for a newcomer, and no figure is to be chosen (dynamic thresholds: Choudhury and
 Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). A holder is a text, which is the address of a client until
 clients have names; `holder_of` makes it. None stands for this cluster's own work, which has the whole limit.
 
-`Holders` is for one good, as long as its bound lives; what is left of it is the bound's own figure. Nothing here grows
-with those who hold nothing. `HolderRate` bounds how often each may do something.
+`Holders` is for one good, as long as its bound lives; what is left of it is the bound's own figure. Holders of nothing
+take no memory. `HolderRate` bounds how often each may do something.
 """
 
 from functools import lru_cache
@@ -14,7 +14,8 @@ from ipaddress import IPv6Address, ip_address
 
 _ADDRESSES_REMEMBERED_MAX = 4096
 _NETWORK_BITS = 64
-"""Of an IPv6 address: what one client is given at least, so that it has no other share for each address in it."""
+"""The bits of an IPv6 address that one client is given at least, so that it has no other share for each address in
+it."""
 
 
 class Holders:
@@ -24,18 +25,19 @@ class Holders:
         self._held: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """Of those who hold something."""
+        """Return the number of holders that hold something."""
         return len(self._held)
 
     def held(self, holder: str | None) -> int:
         return self._held.get(holder, 0) if holder is not None else 0
 
     def room(self, holder: str | None, left: int) -> int:
-        """How much more this one may take where so much is left; negative where it holds more than it might now."""
+        """Return how much more this one may take where so much is left; negative where it holds more than it might
+        now."""
         return left - self.held(holder)
 
     def add(self, holder: str | None, amount: int) -> None:
-        """It takes so much more, or gives back as much where that is negative."""
+        """Add what it takes, or gives back where that is negative."""
         if holder is None or not amount:
             return
         held = self._held.get(holder, 0) + amount
@@ -45,7 +47,7 @@ class Holders:
             del self._held[holder]
 
     def greatest(self) -> str | None:
-        """Who holds most, the one who began first among several; None where nobody holds anything."""
+        """Return the holder with most, the one who began first among several; None where there is none."""
         return max(self._held, key=self._held.__getitem__, default=None)
 
 
@@ -53,7 +55,7 @@ class HolderRate:
     """The bound on how often each holder may take something: `burst` times in a row, then once every `interval_ms`.
 
     A generic cell rate algorithm (ITU-T I.371): one time for each holder, at which all that it has taken is earned
-    again. Time comes in as `now_ms`. It remembers `holders_max` at most, and of more those who have most to earn.
+    again. Time comes in as `now_ms`. It remembers `holders_max` at most, and of more the ones that have most to earn.
     """
 
     __slots__ = ("_burst_ms", "_earned_ms", "_holders_max", "_interval_ms")
@@ -85,7 +87,7 @@ class HolderRate:
         return max(now_ms, self._earned_ms.get(holder, now_ms)) + self._interval_ms
 
     def _make_room(self, now_ms: float) -> None:
-        """Forget all who have earned what they took, or whoever is nearest to it."""
+        """Forget all holders that have earned what they took, or the one that is nearest to it."""
         self._earned_ms = {holder: at_ms for holder, at_ms in self._earned_ms.items() if at_ms > now_ms}
         if len(self._earned_ms) >= self._holders_max:
             del self._earned_ms[min(self._earned_ms, key=self._earned_ms.__getitem__)]
@@ -93,7 +95,8 @@ class HolderRate:
 
 @lru_cache(_ADDRESSES_REMEMBERED_MAX)
 def holder_of(address: str) -> str:
-    """Whose share a request from there is counted in: an address of IPv4, a network of IPv6, or the text as it is."""
+    """Return the holder in whose share a request from there is counted: an address of IPv4, a network of IPv6, or the
+    text as it is."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:

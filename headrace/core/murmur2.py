@@ -1,7 +1,7 @@
 """Kafka's hash of a key, and the partition that it stands for, one key at a time.
 
-Apart from `partitioner`, which does columns of keys and needs NumPy and Arrow: a broker looks for a group's coordinator
-without either.
+It stands apart from `partitioner`, which does columns of keys and needs NumPy and Arrow: a broker finds a group's
+coordinator without either.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ POSITIVE: Final = 0x7FFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2 (`Utils.murmur2`), as the signed int that Java has."""
+    """Return Kafka's 32-bit murmur2 (`Utils.murmur2`), as the signed int that Java has."""
     size = len(data)
     tail = size & ~3
     hashed = (SEED ^ size) & MASK
@@ -32,5 +32,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> PartitionId:
-    """The partition of `key`, from 0 to `partition_count - 1`."""
+    """Return the partition of `key`, from 0 to `partition_count - 1`."""
     return PartitionId((murmur2(key) & POSITIVE) % partition_count)

@@ -1,4 +1,4 @@
-"""Which partition does a record go to? Kafka's answers, so that keys land where a Kafka user expects them.
+"""The choice of a record's partition: Kafka's answers, so that keys land where a Kafka user expects them.
 
 A record with a key goes to `(murmur2(key) & 0x7fffffff) % partitions` (Kafka's default partitioner), the same in every
 client and in the broker. Records without a key stay with one partition until enough bytes went there, then with the
@@ -16,12 +16,12 @@ from headrace.core.murmur2 import MASK, POSITIVE, SEED, M, R, murmur2
 from headrace.core.types import PartitionId
 
 NO_KEY: Final = -1
-"""In the place of a partition for a null key."""
+"""The number in the place of a partition for a null key."""
 
 _BLOCK_ROWS: Final = 1 << 14
-"""Keys hashed at once: what they need stays in the processor's cache."""
+"""The number of keys hashed at once: what they need stays in the processor's cache."""
 _SCALAR_ROWS: Final = 4
-"""Fewer keys than this are hashed one by one."""
+"""The number of keys below which they are hashed one by one."""
 
 _WORD_BYTES: Final = 4
 _COPIED_WORDS_MAX: Final = 1 << 20
@@ -31,7 +31,7 @@ _Hashes = npt.NDArray[np.uint32]
 
 
 def partitions_for_keys(keys: pa.Array, partition_count: int) -> npt.NDArray[np.int64]:
-    """As `partition_for_key` for a column of binary or text, sliced or not; NO_KEY for nulls."""
+    """Return what `partition_for_key` returns, for a column of binary or text, sliced or not; NO_KEY for nulls."""
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks()
     partitions = np.full(len(keys), NO_KEY, np.int64)
@@ -47,9 +47,9 @@ def partitions_for_keys(keys: pa.Array, partition_count: int) -> npt.NDArray[np.
 
 
 class StickyRoundRobin:
-    """Partitions for records without a key: stays with one for `sticky_bytes`, then goes to the next.
+    """The partitions for records without a key: it stays with one for `sticky_bytes`, then goes to the next.
 
-    Plain round robin with `sticky_bytes=0`. Owned by one producer; `start` spreads producers over the partitions.
+    With `sticky_bytes=0` it is plain round robin. One producer owns it; `start` spreads producers over the partitions.
     """
 
     def __init__(self, partition_count: int, *, sticky_bytes: int, start: int = 0) -> None:
@@ -59,7 +59,7 @@ class StickyRoundRobin:
         self._sent_bytes = 0
 
     def partition_for(self, record_bytes: int) -> PartitionId:
-        """The partition of the next record, which has `record_bytes`."""
+        """Return the partition of the next record, which has `record_bytes`."""
         partition = self._partition
         self._sent_bytes += record_bytes
         if self._sent_bytes >= self._sticky_bytes:
@@ -68,12 +68,12 @@ class StickyRoundRobin:
         return PartitionId(partition)
 
     def grow(self, partition_count: int) -> None:
-        """The topic has more partitions now; they never become fewer."""
+        """Note that the topic has more partitions now; they never become fewer."""
         self._partition_count = max(partition_count, self._partition_count)
 
 
 def _data_and_bounds(keys: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes of all keys with a word of zeros after them, and where each key starts and ends within."""
+    """Return the bytes of all keys with a word of zeros after them, and where each key starts and ends within."""
     large = pa.types.is_large_binary(keys.type) or pa.types.is_large_string(keys.type)
     if not large and not pa.types.is_binary(keys.type) and not pa.types.is_string(keys.type):
         raise TypeError(f"keys is an Arrow column of {keys.type}: give binary or string, small or large")
@@ -85,7 +85,8 @@ def _data_and_bounds(keys: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray
 
 
 def _murmur2_of(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]) -> _Hashes:
-    """murmur2 of each key. All keys take the steps they have in common, then the longer ones go on, narrowing down.
+    """Return murmur2 of each key. All keys take the steps they have in common, then the longer ones go on, narrowing
+    down.
 
     The last few very long keys are left to `murmur2`: a step for one key gains nothing.
     """
@@ -109,7 +110,8 @@ def _murmur2_of(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]) -> _
 
 
 def _words(data: npt.NDArray[np.uint8]) -> _Hashes:
-    """The little-endian word at every byte; copied out where that is small, because takes from it are faster then."""
+    """Return the little-endian word at every byte; copied out where that is small, because takes from it are faster
+    then."""
     words: _Hashes = np.ndarray((len(data) - _WORD_BYTES + 1,), np.dtype("<u4"), data, strides=(1,))
     return np.ascontiguousarray(words) if len(words) <= _COPIED_WORDS_MAX else words
 
@@ -120,7 +122,7 @@ def _mixed(k: _Hashes) -> _Hashes:
 
 
 def _finished(hashed: _Hashes, tail_words: _Hashes, tail_sizes: npt.NDArray[np.int64]) -> _Hashes:
-    """The last 0 to 3 bytes of each key, and the final shuffle."""
+    """Hash the last 0 to 3 bytes of each key, and do the final shuffle."""
     masks = _TAIL_MASKS.take(tail_sizes)
     hashed = np.where(tail_sizes > 0, (hashed ^ (tail_words & masks)) * np.uint32(M), hashed)
     hashed = (hashed ^ (hashed >> np.uint32(13))) * np.uint32(M)

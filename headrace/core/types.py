@@ -1,8 +1,8 @@
-"""The house's own types of numbers, names and records, so that an offset is never taken for an epoch (house rule 7).
+"""Headrace's own types of numbers, names and records, so that an offset is never taken for an epoch.
 
 A `Record` is one record as people and programs that work record by record hold it; whole batches stay in columns.
-`topic_name_problem` and its like say what is wrong with a name before the API server refuses it; the API server has
-the last word. Nearly every program loads this module, so it imports nothing but `limits`.
+`topic_name_problem` and its like return what is wrong with a name before the API server refuses it; the API server
+decides. Nearly every program loads this module, so it imports nothing but `limits`.
 """
 
 import re
@@ -14,42 +14,43 @@ NAME_LENGTH_MAX = 63
 
 
 Offset = NewType("Offset", int)
-"""Position of a record in its partition, from 0; never changes once it is assigned."""
+"""The position of a record in its partition, from 0; never changes once it is assigned."""
 
 LeaderEpoch = NewType("LeaderEpoch", int)
-"""Rises with every election of a partition and is stamped into every batch; 0 means that nobody has led yet."""
+"""The number of an election of a partition, stamped into every batch; it rises with each, and 0 means that there was no
+leader yet."""
 
 PartitionEpoch = NewType("PartitionEpoch", int)
-"""Version of a partition's (leader, ISR, replicas) record in its PartitionSet."""
+"""The version of a partition's (leader, ISR, replicas) record in its PartitionSet."""
 
 BrokerId = NewType("BrokerId", int)
 """The ordinal of a broker's pod."""
 
 Incarnation = NewType("Incarnation", int)
-"""Number of a broker's life, from 1; every start of the process takes a greater one (Kafka's broker epoch)."""
+"""The number of a broker's life, from 1; every start of the process takes a greater one (Kafka's broker epoch)."""
 
 PartitionId = NewType("PartitionId", int)
 
 TopicUid = NewType("TopicUid", str)
-"""`metadata.uid` of a Topic: a topic that is deleted and created again has another one."""
+"""The `metadata.uid` of a Topic: a topic that is deleted and created again has another one."""
 
 SetUid = NewType("SetUid", str)
-"""`metadata.uid` of a PartitionSet, in the same way."""
+"""The `metadata.uid` of a PartitionSet, in the same way."""
 
 
 class Acks(StrEnum):
     """The replicas that a produce request waits for; spelled as in the query."""
 
     NONE = "0"
-    """Nothing: answered before the records are written."""
+    """Wait for nothing: the answer comes before the records are written."""
     LEADER = "1"
-    """Written by the leader, to the page cache: a crash of its machine may lose them."""
+    """Wait for the leader to write to the page cache: a crash of its machine may lose the records."""
     ALL = "all"
-    """Committed: below the high watermark."""
+    """Wait until the records are committed: below the high watermark."""
 
 
 class TopicName(NamedTuple):
-    """A topic's full name. Written `namespace/name`. A tuple, because every request looks one up."""
+    """A topic's full name, written `namespace/name`. A tuple, because every request looks one up."""
 
     namespace: str
     name: str
@@ -86,17 +87,18 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Why Kubernetes would refuse a topic of this name, in a sentence, with one that would do; None: it would not."""
+    """Return why Kubernetes would refuse a topic of this name, in a sentence, with one that would do; None: it would
+    not."""
     return _name_problem(name, "topic")
 
 
 def group_name_problem(name: str) -> str | None:
-    """The same of a consumer group."""
+    """Return the same for a consumer group."""
     return _name_problem(name, "group")
 
 
 def namespace_problem(name: str) -> str | None:
-    """The same of a namespace."""
+    """Return the same for a namespace."""
     return _name_problem(name, "namespace")
 
 
@@ -112,7 +114,7 @@ def _name_problem(name: str, kind: str) -> str | None:
 
 
 RecordHeaders = tuple[tuple[str, bytes | None], ...]
-"""Names and values in the order they were written; a name may come twice."""
+"""The names and values in the order they were written; a name may come twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class Record:
 
     key: bytes | None
     value: bytes | None
-    """None is a tombstone: compaction forgets the key."""
+    """The value; None is a tombstone: compaction forgets the key."""
     timestamp_ms: int
-    """Milliseconds since 1970-01-01 UTC."""
+    """The milliseconds since 1970-01-01 UTC."""
     headers: RecordHeaders = ()

@@ -23,7 +23,7 @@ UNLIMITED = "unlimited"
 
 
 def parse_duration_ms(text: str) -> int:
-    """`"7d"` -> 604800000. Raises ValueError with the accepted form."""
+    """Parse a duration: `"7d"` -> 604800000. Raises ValueError with the accepted form."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a duration: write a whole number and one of ms, s, m, h, d, for example 7d")
@@ -31,7 +31,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_quantity_bytes(text: str) -> int:
-    """`"256Mi"` -> 268435456. Raises ValueError with the accepted form."""
+    """Parse a quantity: `"256Mi"` -> 268435456. Raises ValueError with the accepted form."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(
@@ -42,23 +42,23 @@ def parse_quantity_bytes(text: str) -> int:
 
 
 def parse_limited_duration_ms(text: str) -> int | None:
-    """As `parse_duration_ms`; None for `unlimited`."""
+    """Parse like `parse_duration_ms`; None for `unlimited`."""
     return None if text == UNLIMITED else parse_duration_ms(text)
 
 
 def parse_limited_quantity_bytes(text: str) -> int | None:
-    """As `parse_quantity_bytes`; None for `unlimited`."""
+    """Parse like `parse_quantity_bytes`; None for `unlimited`."""
     return None if text == UNLIMITED else parse_quantity_bytes(text)
 
 
 def format_duration_ms(duration_ms: int) -> str:
-    """`604800000` -> `"7d"`, `90000` -> `"90s"`: exact, in the largest unit that is."""
+    """Return a duration, exact, in the largest unit that is: `604800000` -> `"7d"`, `90000` -> `"90s"`."""
     unit = next(unit for unit in reversed(MILLISECONDS) if duration_ms % MILLISECONDS[unit] == 0)
     return f"{duration_ms // MILLISECONDS[unit]}{unit}"
 
 
 def format_bytes(count: float) -> str:
-    """`268435456` -> `"256.0 MiB"`: for people, not for resources."""
+    """Return a size for people, not for resources: `268435456` -> `"256.0 MiB"`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of Headrace: where they lie, and their contents.
+"""The CustomResourceDefinitions of Headrace: their place, and their contents.
 
 In an installed wheel they stand beside this module (`headrace/dev/crds/`), in a checkout in `crds/` at its root.
 """
@@ -14,7 +14,7 @@ class CrdError(Exception):
 
 
 def crd_directory() -> Path:
-    """Raises CrdError where neither place has them."""
+    """Return the folder. Raises CrdError where neither place has them."""
     here = Path(__file__).resolve()
     places = (here.parent / "crds", here.parents[2] / "crds")
     for place in places:
@@ -24,7 +24,7 @@ def crd_directory() -> Path:
 
 
 def load_crds(directory: Path | None = None) -> list[Object]:
-    """Every definition in the folder, by file name. Raises CrdError."""
+    """Return every definition in the folder, by file name. Raises CrdError."""
     folder = directory or crd_directory()
     found = [document for file in sorted(folder.glob("*.yaml")) for document in _read(file)]
     if not found:

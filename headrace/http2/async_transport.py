@@ -41,7 +41,7 @@ from headrace.http2.origin import (
 from headrace.http2.writing import WritingTurns, write_gathered
 
 H2_READ_ROOM_BYTES_MIN = 64 << 10
-"""What comes next is received into another buffer where less is left behind what is kept of this one."""
+"""The room that a buffer must have left behind its kept bytes; with less, the next bytes go into another buffer."""
 
 
 class ReadMemory:
@@ -49,16 +49,16 @@ class ReadMemory:
         self._buffer_bytes = buffer_bytes
         self._room_bytes_min = room_bytes_min
         self._buffer = self._new()
-        """What is received into now."""
+        """The buffer that bytes are received into now."""
         self._at = 0
-        """Where in it."""
+        """The place in it where the next bytes go."""
         self._full: list[memoryview] = []
-        """Behind each other, before that one: something in them is kept."""
+        """The full buffers before it, in order: something in each of them is still kept."""
         self._spare: memoryview | None = None
         self._kept: AbstractSet[object] = frozenset()
 
     def room(self) -> memoryview:
-        """For the next bytes: never empty, and the same until some were received."""
+        """Return the room for the next bytes: never empty, and the same until some were received."""
         if len(self._buffer) - self._at < self._room_bytes_min:
             self._full.append(self._buffer)
             self._buffer, self._spare = self._spare or self._new(), None
@@ -66,12 +66,12 @@ class ReadMemory:
         return self._buffer[self._at :]
 
     def received(self, nbytes: int) -> memoryview:
-        """So many came into the room."""
+        """Return a view of the `nbytes` that came into the room."""
         begin, self._at = self._at, self._at + nbytes
         return self._buffer[begin : self._at]
 
     def handled(self, kept: AbstractSet[object]) -> None:
-        """What is still wanted, by names: a new name stands for something that came with the last `received`."""
+        """Note what is still wanted, by names: a new name stands for something that came with the last `received`."""
         if not kept & self._kept:
             self._spare = self._full[0] if self._full else self._spare
             self._full.clear()
@@ -84,7 +84,7 @@ class ReadMemory:
 
 
 _CLOSE_TIMEOUT_S = 1.0
-"""What a server gets to take our last bytes."""
+"""The time that a server gets to take our last bytes."""
 
 
 class AsyncExchange(Exchange):
@@ -110,7 +110,7 @@ class AsyncConnection(WritingTurns):
         self._heard = False
         self.on_lost: Callable[[AsyncConnection], None] = lambda connection: None
 
-    # -- what the transport asks ---------------------------------------------------------------------------------
+    # -- the side of the transport ---------------------------------------------------------------------------------
 
     @property
     def is_usable(self) -> bool:
@@ -135,7 +135,8 @@ class AsyncConnection(WritingTurns):
         return chunks
 
     async def wait(self, exchange: AsyncExchange, timeout_s: float | None) -> None:
-        """Until the exchange changes. Raises `BrokerUnreachableError` on time-out; that and cancellation reset it."""
+        """Wait until the exchange changes. Raises `BrokerUnreachableError` on time-out; that and cancellation reset
+        it."""
         try:
             await self._changed(exchange, timeout_s)
         except TimeoutError:
@@ -145,7 +146,8 @@ class AsyncConnection(WritingTurns):
             raise
 
     async def receive(self, exchange: AsyncExchange, timeout_s: float | None) -> list[Any]:
-        """What has arrived, waited for; empty when it is over. A TimeoutError or a cancellation changes nothing."""
+        """Wait for what arrives and return it; an empty list when it is over. A TimeoutError or a cancellation changes
+        nothing."""
         while not (chunks := self.take(exchange)) and not exchange.is_over:
             await self._changed(exchange, timeout_s)
         return chunks
@@ -164,7 +166,7 @@ class AsyncConnection(WritingTurns):
         return error
 
     def close_when_idle(self) -> None:
-        """Of a connection that is not usable any more."""
+        """Close a connection that is not usable any more as soon as nothing is under way on it."""
         self._maybe_close()
 
     async def close(self) -> None:
@@ -179,7 +181,7 @@ class AsyncConnection(WritingTurns):
             self._transport.abort()
             await self._lost.wait()
 
-    # -- asyncio's side ------------------------------------------------------------------------------------------
+    # -- the side of asyncio ---------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._loop = asyncio.get_running_loop()
@@ -227,7 +229,7 @@ class AsyncResponse:
         self._timeout_s = timeout_s
         self.status = exchange.status
         self.headers: Mapping[str, str] = exchange.headers
-        """By lower-case name."""
+        """The header fields by lower-case name."""
 
     async def read(self) -> bytes:
         """The rest of the body."""
@@ -256,7 +258,7 @@ class AsyncStream(OpenStream[AsyncConnection, AsyncExchange]):
     """A request whose body and response go on side by side. One task receives."""
 
     async def receive(self, timeout_s: float | None = 30.0) -> list[Any]:
-        """What has arrived since the last call, waited for; empty once the response has ended.
+        """Wait for what has arrived since the last call and return it; an empty list once the response has ended.
 
         Raises `BrokerUnreachableError` where the stream broke, after all that came before has been given out. Where
         nothing came in time that is a TimeoutError; then, and when it is cancelled, the stream goes on.
@@ -276,7 +278,7 @@ class AsyncTransport:
         self._connections: dict[Origin, AsyncConnection] = {}
         self._connecting: dict[Origin, tuple[asyncio.Lock, Attempts]] = {}
         self._retired: set[AsyncConnection] = set()
-        """No longer for new requests, but not lost yet."""
+        """Connections that take no new requests, but are not lost yet."""
 
     async def request(
         self,
@@ -289,8 +291,8 @@ class AsyncTransport:
     ) -> AsyncResponse:
         """Send a request and wait for the head of its response.
 
-        `timeout_s` bounds that wait, connecting included, and later each wait for more of the body; None waits for
-        ever. Raises `BrokerUnreachableError`: with `details["unprocessed"]` true, the server has not acted on it.
+        `timeout_s` bounds that wait, connecting included, and later each wait for more of the body; None waits without
+        a limit. Raises `BrokerUnreachableError`: with `details["unprocessed"]` true, the server has not acted on it.
         """
         request, buffers = whole_request(method, url, headers, body)
         connection = await self._connection_to(request.origin)
@@ -311,7 +313,7 @@ class AsyncTransport:
         decode: Decode | None = None,
         keeps: Keeps | None = None,
     ) -> AsyncStream:
-        """Begin a request whose body is sent and response received piece by piece. Errors as of `request`.
+        """Begin a request whose body is sent and response received piece by piece. Raises what `request` raises.
 
         `decode` is called as bytes arrive; what it makes of them is received in their place. It may go on using them
         for as long as `keeps` says so.

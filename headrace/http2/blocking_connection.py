@@ -33,29 +33,31 @@ from headrace.http2.interrupts import HeldInterrupts
 from headrace.http2.origin import Origin, Request, lost_reason, unreachable
 
 H2_READS_BEFORE_CALLERS_READ = 8
-"""So often a blocking connection's thread reads for one caller alone, before that caller reads for itself."""
+"""The number of reads for one caller alone, after which the caller reads for itself instead of the thread."""
 H2_CALLER_READS_MS_MAX = 10
-"""A caller that has read for so long, and not what it waits for, leaves the reading to the thread again."""
+"""The longest time that a caller reads without getting what it waits for; then the thread reads again."""
 H2_THREAD_LOOKS_MS = 10
-"""So often the thread looks whether callers still read: an answer that nobody waits for may be late by twice this."""
+"""The interval at which the thread checks whether callers still read: an answer without a waiter may be late by twice
+this."""
 
 
 class ReadingTurn:
     def __init__(self) -> None:
         self.is_callers = False
-        """The thread leaves the socket alone, and looks now and then whether it is still read."""
+        """True while callers read: the thread leaves the socket alone, and checks now and then that it is still
+        read."""
         self._waiting = 0
         self._is_reading = False
-        """A caller is."""
+        """True while a caller reads."""
         self._is_used = False
-        """It has been somebody's, or has become the callers', since the thread looked."""
+        """True where a caller has read, or the turn has gone to the callers, since the thread checked."""
         self._reads_for_one = 0
-        """Of the thread, one after the other."""
+        """The number of reads that the thread has done in a row for one caller."""
         self._unread_sends = 0
-        """Since a caller last read."""
+        """The number of sends since a caller last read."""
 
     def come(self) -> bool:
-        """A caller waits. Whether it is to read."""
+        """Note a caller that waits, and return whether it is to read."""
         self._waiting += 1
         if not self.is_callers or self._is_reading:
             return False
@@ -64,7 +66,8 @@ class ReadingTurn:
         return True
 
     def sent(self) -> bool:
-        """Something is sent. Whether the thread must be woken: nobody waited for the answer to what was sent before."""
+        """Note that something is sent. Return whether the thread must be woken: nobody waited for the answer to what
+        was sent before."""
         self._unread_sends += 1
         if not self.is_callers or self._is_reading or self._unread_sends == 1:
             return False
@@ -72,13 +75,13 @@ class ReadingTurn:
         return True
 
     def stop(self, *, was_served: bool) -> bool:
-        """The caller reads no longer. Whether the thread must be woken: to read again."""
+        """Note that the caller reads no longer. Return whether the thread must be woken to read again."""
         self._is_reading = False
         self.is_callers = was_served and self._waiting == 1
         return not self.is_callers
 
     def leave(self) -> None:
-        """A caller waits no longer."""
+        """Note that a caller waits no longer."""
         self._waiting -= 1
 
     @property
@@ -90,7 +93,7 @@ class ReadingTurn:
         self.is_callers = self._is_used = self._reads_for_one >= H2_READS_BEFORE_CALLERS_READ
 
     def thread_looked(self) -> None:
-        """And takes its turn back where nobody uses it."""
+        """Give the turn back to the thread where no caller has used it since the last check."""
         if self.is_callers and not self._is_used and not self._is_reading:
             self.is_callers = False
             self._reads_for_one = 0
@@ -98,7 +101,7 @@ class ReadingTurn:
 
 
 _CLOSE_TIMEOUT_S = 1.0
-"""What a server gets to take our last bytes."""
+"""The time that a server gets to take our last bytes."""
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -111,12 +114,12 @@ class BlockingExchange(Exchange):
         super().__init__(request, body, self._wake)
         self.condition: threading.Condition | None = None
         self.listen: Callable[[], None] | None = None
-        """Tells the connection that somebody wants to be called."""
-        # Not for every frame of a whole response: a thread switch each would cost more than the bytes.
+        """Notifies the connection that somebody wants to be called."""
+        # One call for each frame of a whole response would be a thread switch each, which costs more than the bytes.
         self._wakes_at_bytes = limits.H2_STREAM_WINDOW_BYTES // 4
 
     def begin_stream(self, decode: Decode | None) -> None:
-        """Its body is open-ended, and its reader wants every piece at once."""
+        """Make the body open-ended: its reader wants every piece at once."""
         self.body_ended = False
         self.decode = decode
         self._wakes_at_bytes = 0
@@ -140,7 +143,8 @@ class BlockingConnection:
         self._heard = False
         self.is_lost = False
         self._to_call: dict[Callable[[], None], None] = {}
-        """Listeners of streams on which something has happened: who reads calls them, without the lock."""
+        """The listeners of streams on which something has happened: the thread that reads calls them, without the
+        lock."""
         self._calling = threading.Lock()
         self._turn = ReadingTurn()
         self._buffer = memoryview(bytearray(limits.H2_READ_BYTES))
@@ -152,11 +156,11 @@ class BlockingConnection:
         self._thread = threading.Thread(target=self._run, name=f"headrace-{origin.authority}", daemon=True)
         try:
             self._thread.start()
-        except RuntimeError as error:  # None is to be had; Python 3.12 starts none while it ends.
+        except RuntimeError as error:  # No thread is to be had; Python 3.12 starts none while it ends.
             self._drop()
             raise unreachable(origin, f"cannot be reached: {error}") from error
 
-    # -- what callers ask ------------------------------------------------------------------------------------------
+    # -- the side of callers ---------------------------------------------------------------------------------------
 
     @property
     def is_usable(self) -> bool:
@@ -168,7 +172,7 @@ class BlockingConnection:
             self._write()
 
     def call_on_change(self, exchange: BlockingExchange, listener: Callable[[], None]) -> None:
-        """Have who reads call `listener` whenever something has arrived, and when it is over."""
+        """Have the reading thread call `listener` whenever something has arrived, and when the exchange is over."""
         exchange.listen = lambda: self._to_call.setdefault(listener)
 
     def send(self, exchange: Exchange, buffers: Sequence[Buffer], *, ended: bool) -> None:
@@ -185,7 +189,8 @@ class BlockingConnection:
             return chunks
 
     def receive(self, exchange: BlockingExchange, timeout_s: float | None) -> list[Any]:
-        """What has arrived, waited for; empty when it is over. Raises TimeoutError, and nothing else has changed."""
+        """Wait for what arrives and return it; an empty list when it is over. Raises TimeoutError, and then nothing
+        else has changed."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with HeldInterrupts() as interrupts, self._lock:
             exchange.condition = exchange.condition or threading.Condition(self._lock)
@@ -198,7 +203,7 @@ class BlockingConnection:
             return chunks
 
     def wait_with(self, is_done: Callable[[], bool], wait: Callable[[], None], timeout_s: float | None) -> None:
-        """Until `is_done`, which some listener brings about: by reading here if that is our turn, else by `wait`."""
+        """Wait until `is_done`, which some listener brings about: by reading here if it is our turn, else by `wait`."""
         with HeldInterrupts() as interrupts:
             with self._lock:
                 reads = self._turn.come()
@@ -210,7 +215,8 @@ class BlockingConnection:
                     self._turn.leave()
 
     def _read_until(self, is_done: Callable[[], bool], timeout_s: float | None, interrupts: HeldInterrupts) -> bool:
-        """In the caller's thread. False: it took too long, the thread reads again."""
+        """Read in the caller's thread until `is_done`. Return False where it took too long and the thread reads
+        again."""
         served = False
         try:
             longest_s = H2_CALLER_READS_MS_MAX / 1000
@@ -232,7 +238,7 @@ class BlockingConnection:
         return served
 
     def result(self, exchange: BlockingExchange, timeout_s: float | None) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         chunks: list[bytes] = []
         with HeldInterrupts() as interrupts, self._lock:
@@ -272,7 +278,7 @@ class BlockingConnection:
         return error
 
     def close_when_idle(self) -> None:
-        """Of a connection that is not usable any more: the thread ends it."""
+        """Close a connection that is not usable any more; the thread ends it."""
         self._wake()
 
     def close(self) -> None:
@@ -294,7 +300,7 @@ class BlockingConnection:
             self._thread.join()
 
     def _drop(self) -> None:
-        """Give the descriptors back, without a word to anybody."""
+        """Release the descriptors, and send nothing."""
         for each in (self._sock, self._wake_receiver, self._wake_sender):
             each.close()
 
@@ -316,7 +322,7 @@ class BlockingConnection:
             self._wake()
 
     def _send_some(self) -> None:
-        """What the socket takes of `_unsent`, at least one byte."""
+        """Send as much of `_unsent` as the socket takes, at least one byte."""
         is_tls = isinstance(self._sock, ssl.SSLSocket)
         sent = self._sock.send(self._unsent[0]) if is_tls else self._sock.sendmsg(self._unsent)
         whole = 0
@@ -379,19 +385,20 @@ class BlockingConnection:
         self._call_listeners()
 
     def _register(self, poll: select.poll) -> int | None:
-        """What the thread waits for now, and for how many milliseconds."""
+        """Register what the thread waits for now, and return for how many milliseconds."""
         self._turn.thread_looked()
         reads = not self._turn.is_callers
         interest = (select.POLLIN if reads else 0) | (select.POLLOUT if self._unsent else 0)
         if interest:
             poll.register(self._sock, interest)
         else:
-            with suppress(KeyError):  # It may be out already.
+            with suppress(KeyError):  # The caller may be out already.
                 poll.unregister(self._sock)
         return None if reads else H2_THREAD_LOOKS_MS
 
     def _call_listeners(self) -> None:
-        """Those who have failed in another thread's hands, too: that thread has woken this one."""
+        """Call the listeners, also of streams that have failed in another thread's hands: that thread has woken this
+        one."""
         while self._to_call:
             with self._calling:
                 with self._lock:
@@ -404,5 +411,5 @@ class BlockingConnection:
         return self.is_lost or ((self._closing or served) and not self._unsent)
 
     def _wake(self) -> None:
-        with suppress(OSError):  # The thread may have gone.
+        with suppress(OSError):  # The thread may have ended.
             self._wake_sender.send(b"\0")

@@ -28,7 +28,7 @@ from headrace.http2.origin import Attempts, Origin, client_tls, parse_request, t
 class Response:
     status: int
     headers: Mapping[str, str]
-    """By lower-case name."""
+    """The header fields by lower-case name."""
     body: bytes
 
 
@@ -59,22 +59,24 @@ class BlockingStream(OpenStream[BlockingConnection, BlockingExchange]):
 
     @property
     def error(self) -> HeadraceError | None:
-        """Why it broke."""
+        """The reason why it broke."""
         return self._exchange.error
 
     def take(self) -> list[Any]:
-        """What has arrived since the last call, perhaps nothing: for listeners. Bytes, or what `decode` makes."""
+        """Return what has arrived since the last call, perhaps nothing; for listeners. The items are bytes, or what
+        `decode` makes."""
         return self._connection.take(self._exchange)
 
     def wait_with(self, is_done: Callable[[], bool], wait: Callable[[], None], timeout_s: float | None) -> None:
-        """Return when `is_done`, or `wait` does. For those who wait for what the listener makes of what arrives.
+        """Return when `is_done`, or when `wait` does. For callers that wait for what the listener makes of what
+        arrives.
 
         A caller that waits alone may have to read from the connection itself, and call the listener.
         """
         self._connection.wait_with(is_done, wait, timeout_s)
 
     def receive(self, timeout_s: float | None = 30.0) -> list[Any]:
-        """What has arrived since the last call, waited for; empty once the response has ended.
+        """Wait for what has arrived since the last call and return it; an empty list once the response has ended.
 
         Raises `BrokerUnreachableError` where the stream broke, after all that came before has been given out, and
         TimeoutError where nothing came in time; the stream then goes on.
@@ -105,7 +107,7 @@ class BlockingTransport:
         body: Buffer | Sequence[Buffer] = (),
         timeout_s: float | None = 30.0,
     ) -> Response:
-        """Send a request and wait for its whole response, at most `timeout_s` (None: for ever)."""
+        """Send a request and wait for its whole response, at most `timeout_s` (None: without a limit)."""
         connection, exchange = self._prepared(method, url, headers, body)
         try:
             connection.start(exchange)
@@ -133,7 +135,7 @@ class BlockingTransport:
     def _prepared(
         self, method: str, url: str, headers: Mapping[str, str] | None, body: Buffer | Sequence[Buffer]
     ) -> tuple[BlockingConnection, BlockingExchange]:
-        """May connect."""
+        """Check the request and find its connection; may connect."""
         request, buffers = whole_request(method, url, headers, body)
         return self._connection_to(request.origin), BlockingExchange(request, buffers)
 
@@ -146,7 +148,8 @@ class BlockingTransport:
         listener: Callable[[BlockingStream], None] | None = None,
         decode: Decode | None = None,
     ) -> BlockingStream:
-        """Begin a request whose body is sent, and whose response is received, piece by piece. Errors as of `start`.
+        """Begin a request whose body is sent, and whose response is received, piece by piece. Raises what `start`
+        raises.
 
         `listener` is called by the connection's thread, or by one that is in `wait_with`, whenever something has
         arrived, and when the stream is over. It must not block, as nothing arrives meanwhile, and uses `take`. `decode`
@@ -163,7 +166,7 @@ class BlockingTransport:
         return stream
 
     def close(self) -> None:
-        """Close every connection; requests in flight fail. Who is interrupted may call it again."""
+        """Close every connection; requests in flight fail. A caller that was interrupted may call it again."""
         with self._lock:
             self._closed = True
             connections = [*self._connections.values(), *self._retired]

@@ -1,6 +1,6 @@
 """Request and response bodies as lists of buffers, for handlers that never want them joined, and their gzip coding.
 
-`arriving_chunks` takes a request body as it comes, by whichever protocol; `BuffersResponse` answers with several
+`arriving_chunks` takes a request body as it comes, over either protocol; `BuffersResponse` answers with several
 buffers. `RequestBody` is the `content` of a request over HTTP/2: the part of aiohttp's `StreamReader` that requests and
 handlers use, without its ties to aiohttp's own protocol. Invariants of `RequestBody`: `feed` never waits, as the peer's
 window bounds what can come, and is small until the consumer counts on more; credit goes back when the bytes are taken,
@@ -25,19 +25,21 @@ from headrace.http2.frames import Buffer
 from headrace.http2.slow_clients import Pace, Patience
 
 GZIP_MEMBERS_MAX = 1000
-"""gzip files joined into one request body: empty ones would cost time without ever reaching the limit of bytes."""
+"""The number of gzip files joined into one request body: empty ones would cost time without ever reaching the limit of
+bytes."""
 
 
 GZIP: Final = "gzip"
 _GZIP_NAMES: Final = frozenset({"gzip", "x-gzip"})
-"""RFC 9110 section 8.4.1.3: the second means the first."""
+"""The names of gzip (RFC 9110 section 8.4.1.3: the second means the first)."""
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
-"""Of zlib: with gzip's header and checksum."""
+"""The window that zlib takes for gzip's header and checksum."""
 _LEVEL: Final = 1
-"""The processor's time is dearer than the last tenth of the bytes."""
+"""The compression level: the processor's time is dearer than the last tenth of the bytes."""
 _STEP_BYTES: Final = 1 << 20
 _SLICE_BYTES: Final = 64 << 10
-"""zlib copies what it leaves of its input at the end of each member and step: so much at most."""
+"""The size of zlib's input steps: zlib copies what it leaves of its input at the end of each member and step, at most
+so much."""
 
 
 def is_gzip(coding: str) -> bool:
@@ -45,7 +47,8 @@ def is_gzip(coding: str) -> bool:
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether a client that sends this `Accept-Encoding` takes gzip (RFC 9110 section 12.5.3); not where it is silent.
+    """Whether a client that sends this `Accept-Encoding` takes gzip (RFC 9110 section 12.5.3); False where it names no
+    coding.
 
     `gzip` itself decides where it is named, else `*` does; `q=0` refuses.
     """
@@ -68,7 +71,7 @@ def _weight(parameters: str) -> float:
 
 
 def gzipped(body: bytes) -> bytes:
-    """All of a body. Takes its time for large ones."""
+    """Compress a whole body; large ones take time."""
     return zlib.compress(body, _LEVEL, _GZIP_WINDOW)
 
 
@@ -86,21 +89,21 @@ class Deflater:
 
 
 class InflatedTooLargeError(Exception):
-    """There is more in it than the limit allows; no more than that was decoded."""
+    """The body holds more than the limit allows; no more than that was decoded."""
 
 
 class Inflater:
-    """Decodes one gzip body, several members one after the other included, up to `limit_bytes`."""
+    """A decoder of one gzip body, several members one after the other included, up to `limit_bytes`."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._left = limit_bytes
         self._inflate = zlib.decompressobj(_GZIP_WINDOW)
         self._begun = False
-        """Whether the current member has had any byte."""
+        """True once the current member has had a byte."""
         self._members_left = GZIP_MEMBERS_MAX
 
     def steps(self, data: bytes | memoryview) -> Iterator[bytes]:
-        """What these bytes decode to, at most `_STEP_BYTES` at a time and not before it is asked for.
+        """Decode these bytes, at most `_STEP_BYTES` at a time and not before the next step is asked for.
 
         Raises InvalidRequestError for what is no gzip, InflatedTooLargeError where the limit is passed.
         """
@@ -132,7 +135,7 @@ class Inflater:
         self._inflate, self._begun = zlib.decompressobj(_GZIP_WINDOW), False
 
     def finish(self) -> None:
-        """The body has ended. Raises InvalidRequestError where the gzip stream has not."""
+        """End the body. Raises InvalidRequestError where the gzip stream has not ended."""
         if self._begun:
             raise _damaged("it ends before its checksum")
 
@@ -145,33 +148,35 @@ def _damaged(why: str) -> InvalidRequestError:
 
 
 PATIENCE = web.AppKey("patience", Patience)
-"""Of an application's server with its clients."""
+"""The patience of an application's server with its clients."""
 _PATIENCE = Patience()
 MEANINGLESS_IN = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 """Methods whose bodies nobody reads (RFC 9110 section 9.3): a handler that waits must not keep them in memory."""
 _JOINED_BYTES_MAX = 1 << 10
-"""Smaller chunks become one: a body that comes byte by byte must not cost forty times its length."""
+"""The size below which chunks become one: a body that comes byte by byte must not cost forty times its length."""
 _WRITE_BYTES = 1 << 20
-"""Larger buffers are written in such pieces: what a socket does not take at once is copied."""
+"""The size of a write; larger buffers are written in such pieces, because what a socket does not take at once is
+copied."""
 
 
 class RequestBody:
-    """The body of one request as it arrives. One consumer."""
+    """The body of one request as it arrives, for one consumer."""
 
     def __init__(self, credit: Callable[[int], None], size_window: Callable[[int], None]) -> None:
         self._credit = credit
         self.size_window = size_window
-        """How much may lie here, or be on its way; `H2_REQUEST_WINDOW_BYTES` before the first call."""
+        """Sets how much may lie here or be on its way; `H2_REQUEST_WINDOW_BYTES` before the first call."""
         self._chunks: deque[bytes] = deque()
         self._ended = False
         self._exception: BaseException | None = None
         self._is_unwanted = False
         self._waiter: asyncio.Future[None] | None = None
         self.at_once: Callable[[bytes], bool] | None = None
-        """Asked while the consumer waits: whether it has taken these bytes on the spot, without being woken."""
+        """A function that is asked while the consumer waits: whether it has taken these bytes on the spot, without
+        being woken."""
 
     def feed(self, data: bytes, *, alone: bool = False) -> None:
-        """`alone`: nothing else came with it."""
+        """Take bytes that have arrived. `alone`: nothing else came with them."""
         if self._is_unwanted:
             self._credit(len(data))
             return
@@ -200,28 +205,28 @@ class RequestBody:
         return self._exception
 
     def discard(self) -> None:
-        """Nobody will read the rest: give its credit back."""
+        """Discard the rest, which nobody will read, and give its credit back."""
         self._is_unwanted = True
         self._take()
 
     def is_eof(self) -> bool:
-        """All of it has arrived."""
+        """Return whether all of it has arrived."""
         return self._ended
 
     def at_eof(self) -> bool:
-        """All of it has arrived and was taken."""
+        """Return whether all of it has arrived and was taken."""
         return self._ended and not self._chunks
 
     @property
     def has_something(self) -> bool:
-        """`take_chunks` would not wait."""
+        """Return whether `take_chunks` would not wait."""
         return bool(self._chunks) or self._ended or self._exception is not None
 
     def set_read_chunk_size(self, n: int) -> None:
         """Accepted for `Request.read`; the HTTP/2 window is the only bound here."""
 
     async def take_chunks(self) -> list[bytes]:
-        """All that has arrived, at least one chunk; an empty list at the end."""
+        """Wait for chunks and return all that have arrived, at least one; an empty list at the end."""
         while not self.has_something:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
@@ -233,11 +238,11 @@ class RequestBody:
         return self._take()
 
     async def readany(self) -> bytes:
-        """What has arrived, joined; b"" at the end."""
+        """Return what has arrived, joined; b"" at the end."""
         return b"".join(await self.take_chunks())
 
     async def read(self, n: int = -1) -> bytes:
-        """The rest of the body (`n` < 0), or at most `n` bytes; b"" at the end."""
+        """Return the rest of the body (`n` < 0), or at most `n` bytes; b"" at the end."""
         if n == 0:
             return b""
         chunks = await self.take_chunks()
@@ -270,7 +275,7 @@ class RequestBody:
 async def arriving_chunks(
     request: web.Request, limit_bytes: int, window_bytes: int = H2_STREAM_WINDOW_BYTES
 ) -> AsyncIterator[list[bytes]]:
-    """The request's body as it comes, all that has arrived at a time: over HTTP/2 at most `window_bytes`.
+    """Yield the request's body as it comes, all that has arrived at a time: over HTTP/2 at most `window_bytes`.
 
     Raises `BatchTooLargeError` as soon as the announced or the received length is over `limit_bytes`, and
     `SlowClientError` where it does not come or comes too slowly. Where the client aborts its upload this raises, and
@@ -349,7 +354,7 @@ class BuffersResponse(web.StreamResponse):
 
     async def write_eof(self, data: bytes = b"") -> None:
         buffers, self._buffers = self._buffers, []
-        # The last one goes with the end, and where it is the only one with the head.
+        # The last buffer goes with the end, and where it is the only one also with the head.
         last: Any = buffers.pop() if buffers else data
         for buffer in buffers:
             await self._write_pieces(buffer)

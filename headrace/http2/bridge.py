@@ -31,7 +31,7 @@ from headrace.http2.header_fields import decode_fields, encode_fields
 
 
 class StreamConnection(Protocol):
-    """What a stream asks of its connection."""
+    """The connection as its streams see it."""
 
     def send_head(self, stream_id: int, fields: Fields, *, ended: bool) -> None: ...
     def send_body(self, stream_id: int, chunk: bytes | memoryview, *, ended: bool) -> None: ...
@@ -41,19 +41,19 @@ class StreamConnection(Protocol):
 
 @dataclass(slots=True, eq=False)
 class ServerStream:
-    """The `ResponseSink` of its response's writer."""
+    """One stream of a server, and the `ResponseSink` of its response's writer."""
 
     stream_id: int
     connection: "StreamConnection"
     body: RequestBody
     unread: int | None
-    """What the announced Content-Length still lacks; None where none was announced."""
+    """The bytes of the announced Content-Length that have not come yet; None where none was announced."""
 
     task: asyncio.Task[None] | None = None
     begun: bool = False
-    """Whether the task has had its first step."""
+    """True once the task has had its first step."""
     sent: int = 0
-    """Bytes of the response's body that were queued."""
+    """The bytes of the response's body that were queued."""
     _waiter: asyncio.Future[None] | None = None
 
     def send_head(self, fields: Fields, *, ended: bool) -> None:
@@ -67,7 +67,7 @@ class ServerStream:
         await self.connection.drained(self)
 
     async def moved(self) -> None:
-        """Wait until some of the response has gone, or the client has."""
+        """Wait until some of the response has gone, or the client has gone."""
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -88,13 +88,13 @@ _HTTP_2 = HttpVersion(2, 0)
 _BODYLESS = frozenset({"204", "304"})
 _CLOSE_TIMEOUT_S = 5.0
 _HEADS_REMEMBERED_MAX = 128
-"""At most `H2_HEADER_LIST_BYTES_MAX` each."""
+"""The number of heads that are remembered, each of at most `H2_HEADER_LIST_BYTES_MAX`."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """A `linger` that waits for nothing: closing sends RST (socket(7))."""
 
 
 class ResponseSink(Protocol):
-    """What a stream offers to its response. `drained` raises `ConnectionError` once the stream is gone."""
+    """The stream as its response's writer sees it. `drained` raises `ConnectionError` once the stream is gone."""
 
     def send_head(self, fields: Fields, *, ended: bool) -> None: ...
     def send_body(self, chunk: bytes | memoryview, *, ended: bool) -> None: ...
@@ -103,7 +103,8 @@ class ResponseSink(Protocol):
 
 
 class StreamTransport(asyncio.BaseTransport):
-    """What `request.transport` is over HTTP/2: facts about the connection, and no way to write around the framing."""
+    """The object behind `request.transport` over HTTP/2: facts about the connection, and no way to write around the
+    framing."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         super().__init__()
@@ -117,7 +118,7 @@ class StreamTransport(asyncio.BaseTransport):
 
 
 class StreamProtocol:
-    """What a request asks of its protocol; one for all streams of a connection."""
+    """The protocol object that a request asks; one for all streams of a connection."""
 
     max_field_size = 8190
     max_headers = 128
@@ -130,12 +131,12 @@ class StreamProtocol:
 
 
 class ResponseWriter(AbstractStreamWriter):
-    """Writes one response to its stream. Waits where the peer or the socket is slow."""
+    """The writer of one response to its stream. It waits where the peer or the socket is slow."""
 
     def __init__(self, sink: ResponseSink, *, is_head: bool) -> None:
         self._sink = sink
         self._bodyless = is_head
-        """The response has no body whatever its Content-Length says."""
+        """True where the response has no body whatever its Content-Length says."""
         self._head: Fields | None = None
         self._begun = False
         self.length = None
@@ -157,7 +158,7 @@ class ResponseWriter(AbstractStreamWriter):
         await self._sink.drained()
 
     def put(self, chunk: bytes | bytearray | memoryview) -> None:
-        """As `write`, without waiting: `drain` before much has come together."""
+        """Write like `write`, without waiting: call `drain` before much has come together."""
         body = self._accept(chunk)
         self._maybe_send_head(ended=False)
         if body.nbytes:
@@ -186,10 +187,10 @@ class ResponseWriter(AbstractStreamWriter):
         raise RuntimeError(f"streamed {encoding} compression is not offered over HTTP/2: compress the body yourself")
 
     def enable_chunking(self) -> None:
-        """DATA frames are chunks already."""
+        """Do nothing: DATA frames are chunks already."""
 
     def _maybe_send_head(self, *, ended: bool) -> bool:
-        """Whether the head went out just now."""
+        """Send the head unless it was sent, and return whether it went out just now."""
         if self._head is None:
             return False
         head, self._head = self._head, None
@@ -198,7 +199,7 @@ class ResponseWriter(AbstractStreamWriter):
         return True
 
     def _accept(self, chunk: bytes | bytearray | memoryview) -> memoryview:
-        """The part of `chunk` that the announced length leaves room for, as over HTTP/1.1."""
+        """Return the part of `chunk` that the announced length leaves room for, as over HTTP/1.1."""
         if isinstance(chunk, bytearray):
             chunk = bytes(chunk)  # The caller may change it before it is sent.
         view = memoryview(chunk).cast("B")
@@ -218,7 +219,8 @@ def break_off(request: web.BaseRequest) -> None:
     if isinstance(writer, ResponseWriter):
         writer.break_off()
     elif isinstance(request.transport, asyncio.Transport):
-        if request.version < HttpVersion11:  # Without chunks an end is an end: the connection is reset instead.
+        if request.version < HttpVersion11:
+            # Without chunks, closing would look like a regular end: the connection is reset instead.
             sock = request.transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             request.transport.abort()
@@ -228,7 +230,7 @@ def break_off(request: web.BaseRequest) -> None:
 
 
 def request_message(fields: Fields) -> RawRequestMessage | None:
-    """The request as aiohttp's parser would have it; None where it has no method or path, or a path that is no URL.
+    """Return the request as aiohttp's parser would; None where it has no method or path, or a path that is no URL.
 
     The same object for the same fields, with its URL's query read once: clients repeat themselves.
     """
@@ -290,7 +292,8 @@ async def respond(
 
 
 async def _handle(server: web.Server, request: Any) -> web.StreamResponse:
-    """The handler's response; 500 for what it raises beside HTTP errors, as long as nothing has been sent."""
+    """Return the handler's response, or a 500 for an exception that is no HTTP error, as long as nothing has been
+    sent."""
     try:
         response = await server.request_handler(request)
         if isinstance(response, web.FileResponse):

@@ -26,17 +26,20 @@ from headrace.http2.frames import LENGTH_31_BITS, Output, connection_error
 from headrace.http2.hpack import HeaderEncoder
 
 H2_STREAMS_BEFORE_SETTINGS = 100
-"""Streams that a client opens before it has heard the server's own limit (RFC 9113 6.5.2 recommends at least 100)."""
+"""Streams that a client opens before the server has announced its own limit (RFC 9113 6.5.2 recommends at least
+100)."""
 H2_RESETS_MAX = 2_000
-"""Streams that a peer may reset, or have us reset by its mistakes, in a hurry (CVE-2023-44487, CVE-2025-8671) ..."""
+"""The streams that a peer may reset, or have us reset by its mistakes, in one burst (CVE-2023-44487, CVE-2025-8671)
+..."""
 H2_RESETS_PER_SECOND = 200
-"""... and for as long as it likes."""
+"""... and the rate at which it may do so without end."""
 H2_IDLE_FRAMES_MAX = 10_000
-"""Frames in a hurry that move nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, unknown ones ..."""
+"""The frames of one burst that move nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, unknown ones ..."""
 H2_IDLE_FRAMES_PER_SECOND = 1_000
-"""... and for as long as it likes."""
+"""... and the rate at which they may come without end."""
 H2_RESETS_REMEMBERED_MAX = 1_000
-"""Streams that we reset and whose late frames are ignored; of older ones they are an error."""
+"""The number of reset streams that are remembered, to ignore their late frames; late frames of older ones are an
+error."""
 
 
 HEADER_TABLE_SIZE: Final = 1
@@ -47,7 +50,7 @@ MAX_FRAME_SIZE: Final = 5
 MAX_HEADER_LIST_SIZE: Final = 6
 
 RFC_WINDOW_BYTES: Final = 65_535
-"""Every window until its receiver says otherwise."""
+"""The size of every window until its receiver announces another one."""
 _RFC_FRAME_BYTES: Final = 16_384
 _RFC_FRAME_BYTES_MAX: Final = (1 << 24) - 1
 _UNLIMITED: Final = (1 << 32) - 1
@@ -68,7 +71,8 @@ SETTINGS_OF_SERVERS: Final = {
 
 @dataclass(slots=True)
 class PeerSettings:
-    """What the peer takes; until it speaks, what RFC 9113 section 6.5.2 says, and of streams what it recommends."""
+    """The settings of the peer; until it sends them, those of RFC 9113 section 6.5.2, and the number of streams that it
+    recommends."""
 
     header_table_size: int = limits.H2_HEADER_TABLE_BYTES
     max_concurrent_streams: int = H2_STREAMS_BEFORE_SETTINGS
@@ -108,20 +112,20 @@ class Allowance:
         self._per_second = per_second
         self._left = at_once
         self._since_ms: int | None = None
-        """When it last grew; None before the first look at the time."""
+        """The time when it last grew; None before the first look at the clock."""
 
     def spend(self, now_ms: int, count: int = 1) -> None:
-        """So many more. Raises `RemoteProtocolError` where there have been too many."""
+        """Spend so many more. Raises `RemoteProtocolError` where there have been too many."""
         self._left -= count
         if self._left < 0 or self._since_ms is None:
             self.check(now_ms)
 
     def owe(self) -> None:
-        """One more, where the peer cannot be told at once: `check` will."""
+        """Spend one more where the error cannot be raised at once: `check` raises it later."""
         self._left -= 1
 
     def check(self, now_ms: int) -> None:
-        """Raises `RemoteProtocolError` where more was spent than time has given back."""
+        """Raise `RemoteProtocolError` where more was spent than time has given back."""
         if self._since_ms is None:
             self._since_ms = now_ms
         if self._left >= 0:
@@ -146,7 +150,7 @@ def idle_allowance() -> Allowance:
 
 
 class Gone(Enum):
-    """Why a stream that is not open is not."""
+    """Why a stream is not open."""
 
     IDLE = "never opened"
     SKIPPED = "skipped: opening a later one closed it"
@@ -158,16 +162,16 @@ class Gone(Enum):
 class Stream:
     send_window: int
     receive_window: int
-    """What is left of `window` to the peer."""
+    """The part of `window` that the peer may still use."""
     window: int
     sending: bool = True
     receiving: bool = True
     uncredited: int = 0
     """Bytes that were taken and whose credit has not been sent yet; below 0 where the window became smaller."""
     unread: int | None = None
-    """What the announced content-length still lacks; None where none was announced."""
+    """The bytes of the announced content-length that have not come yet; None where none was announced."""
     has_head: bool = False
-    """The request, or the final response, has come."""
+    """True once the request, or the final response, has come."""
     is_head_request: bool = False
 
 
@@ -175,12 +179,12 @@ class Streams:
     def __init__(self) -> None:
         self.open: dict[int, Stream] = {}
         self.highest_id = 0
-        """Of those that were opened, by whichever side is the client."""
+        """The highest id of the opened streams, by whichever side is the client."""
         self._skipped = range(0)
         self._reset_by_us: dict[int, None] = {}
 
     def number(self, stream_id: int) -> None:
-        """The client has used this id, and with it all that are lower, whatever becomes of the stream."""
+        """Note that the client has used this id, and with it all lower ones, whatever becomes of the stream."""
         if stream_id > self.highest_id + 2:
             self._skipped = range(self.highest_id + 1, stream_id)
         self.highest_id = stream_id
@@ -191,7 +195,7 @@ class Streams:
             del self._reset_by_us[next(iter(self._reset_by_us))]
 
     def why_gone(self, stream_id: int) -> Gone:
-        """Of a stream that is not open."""
+        """Return why a stream that is not open is gone."""
         if stream_id > self.highest_id or stream_id % 2 == 0:
             return Gone.IDLE
         if stream_id in self._reset_by_us:
@@ -214,7 +218,7 @@ class ConnectionState:
         self.last_request_id = 0
         """The highest stream that the client opened and the server took, on either side."""
         self.refused_above: int | None = None
-        """Our own GOAWAY's last stream id; None before we sent one."""
+        """The last stream id of our own GOAWAY; None before we sent one."""
         self.resets = resets_allowance()
         self.idle = idle_allowance()
         self._uncredited = 0
@@ -247,12 +251,13 @@ class ConnectionState:
     # -- the peer's windows ----------------------------------------------------------------------------------------
 
     def open_window(self, increment: int) -> bool:
-        """The connection's; False where that is more than a window can be."""
+        """Open the connection's window further; return False where that is more than a window can be."""
         self.send_window += increment
         return self.send_window <= LENGTH_31_BITS
 
     def move_windows(self, change: int) -> bool:
-        """The initial size of every stream's window has changed; False where one is now more than a window can be."""
+        """Move every stream's window as its initial size has changed; return False where one is now more than a window
+        can be."""
         for stream in self.open.values():
             stream.send_window += change
         return all(stream.send_window <= LENGTH_31_BITS for stream in self.open.values())

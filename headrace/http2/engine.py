@@ -29,9 +29,9 @@ from headrace.http2.frames import DATA, END_HEADERS, END_STREAM, LENGTH_31_BITS,
 from headrace.http2.receiving import Receiver
 
 H2_IDLE_FRAMES_PER_FRAME = 8
-"""Every HEADERS and DATA frame that we send earns its reader as many again: it answers with WINDOW_UPDATEs ..."""
+"""The idle frames that every HEADERS and DATA frame of ours earns its reader: it answers with WINDOW_UPDATEs ..."""
 H2_BYTES_PER_IDLE_FRAME = 1 << 10
-"""... and some readers with two for every few KiB that they take."""
+"""... and the bytes that earn one more: some readers answer with two for every few KiB that they take."""
 
 
 PREFACE = frames.PREFACE
@@ -51,7 +51,7 @@ class Engine:
         self._output = self._state.output
         self._receiver = Receiver(self._state)
         self._next_id = 1
-        """Of the stream that a client opens next."""
+        """The id of the stream that a client opens next."""
         self._begin()
 
     def _begin(self) -> None:
@@ -68,7 +68,8 @@ class Engine:
     # -- in ------------------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes | memoryview, now_ms: int = 0) -> list[Event]:
-        """What these bytes from the peer mean, in order. Raises `RemoteProtocolError`; then the connection is over.
+        """Return what these bytes from the peer mean, as events in order. Raises `RemoteProtocolError`; then the
+        connection is over.
 
         `now_ms` is a clock that never goes back: as it moves on, so do the allowances of `floods`.
         """
@@ -86,15 +87,16 @@ class Engine:
         self._output.put(frames.pack_goaway(self.last_request_id if self._state.is_server else 0, error_code))
 
     def credit_stream(self, stream_id: int, count: int) -> None:
-        """The consumer has taken `count` bytes: the peer may send as many again on this stream."""
+        """Give credit for `count` bytes that the consumer has taken: the peer may send as many again on this stream."""
         self._state.credit_stream(stream_id, count)
 
     def size_window(self, stream_id: int, window: int) -> None:
-        """From now on so many bytes may be on their way, or with the consumer; what is granted stays granted."""
+        """Set how many bytes may be on their way, or with the consumer; what is granted stays granted."""
         self._state.size_window(stream_id, window)
 
     def credit_connection(self, count: int) -> None:
-        """`count` bytes of some stream are no longer held: the peer may send as many again on the connection."""
+        """Give credit for `count` bytes of some stream that are no longer held: the peer may send as many again on the
+        connection."""
         if not self.failed:
             self._state.credit_connection(count)
 
@@ -106,7 +108,8 @@ class Engine:
         return not self.failed and len(self._open) < self._state.peer.max_concurrent_streams
 
     def open_stream(self, fields: Fields, *, ended: bool) -> int:
-        """Send a request head; the stream's id. Raises `LocalProtocolError` over the server's limit of streams."""
+        """Send a request head and return the stream's id. Raises `LocalProtocolError` over the server's limit of
+        streams."""
         if not self.may_open_stream:
             most = self._state.peer.max_concurrent_streams
             raise LocalProtocolError(f"{len(self._open)} streams are open; the server takes {most}")
@@ -144,7 +147,7 @@ class Engine:
             self._output.put(frames.pack_frame(frames.CONTINUATION, last, stream_id, block[at : at + size]))
 
     def send_body(self, stream_id: int, *buffers: Buffer, ended: bool) -> None:
-        """One DATA frame with all of `buffers`: together at most `sendable(stream_id)` bytes."""
+        """Send one DATA frame with all of `buffers`: together at most `sendable(stream_id)` bytes."""
         stream = self._open.get(stream_id)
         if stream is None or not stream.sending:
             return
@@ -165,7 +168,8 @@ class Engine:
             del self._open[stream_id]
 
     def sendable(self, stream_id: int) -> int:
-        """How many body bytes the peer takes now, in one frame; 0 where its window is used up or the stream is gone."""
+        """Return how many body bytes the peer takes now, in one frame; 0 where its window is used up or the stream is
+        gone."""
         stream = self._open.get(stream_id)
         if stream is None or not stream.sending:
             return 0
@@ -174,7 +178,7 @@ class Engine:
 
     @property
     def is_connection_open(self) -> bool:
-        """Whether the peer takes body bytes at all, of whatever stream."""
+        """Return whether the peer takes body bytes at all, on any stream."""
         return self._state.send_window > 0
 
     def is_sending(self, stream_id: int) -> bool:
@@ -191,7 +195,7 @@ class Engine:
             return
         self._state.reset(stream_id, error_code)
         if error_code is ErrorCode.PROTOCOL_ERROR or error_code is ErrorCode.REFUSED_STREAM:
-            self._state.resets.owe()  # Provoked by the peer, as far as our caller can tell.
+            self._state.resets.owe()  # As far as our caller can tell, the peer provoked this.
 
     def go_away(self, error_code: ErrorCode = ErrorCode.NO_ERROR) -> None:
         """Take no new streams; those that are open go on. A server refuses what the peer opens from here on."""
@@ -201,7 +205,8 @@ class Engine:
             self._output.put(frames.pack_goaway(state.refused_above, error_code))
 
     def data_to_send(self) -> list[Buffer]:
-        """The bytes to write, in order, none of the buffers empty; an empty list where there is nothing to say."""
+        """Return the bytes to write, in order, none of the buffers empty; an empty list where there is nothing to
+        send."""
         return self._output.take()
 
 
@@ -210,10 +215,10 @@ class _Body:
     buffers: deque[memoryview] = field(default_factory=deque)
     nbytes: int = 0
     ended: bool = False
-    """END_STREAM follows the last byte."""
+    """True where END_STREAM follows the last byte."""
 
     def take(self, limit: int) -> list[memoryview]:
-        """Up to `limit` bytes from the front, as views."""
+        """Take up to `limit` bytes from the front, as views."""
         parts: list[memoryview] = []
         while self.buffers and limit:
             parts.append(self._cut(limit))
@@ -256,12 +261,12 @@ class Outbox:
             self._ready.append(stream_id)
 
     def pending(self, stream_id: int) -> int:
-        """Bytes of this stream that have not been framed yet."""
+        """Return the bytes of this stream that have not been framed yet."""
         body = self._bodies.get(stream_id)
         return body.nbytes if body is not None else 0
 
     def is_open(self, stream_id: int) -> bool:
-        """Whether something of this stream is still to be sent, its end included."""
+        """Return whether something of this stream is still to be sent, its end included."""
         return stream_id in self._bodies
 
     @property
@@ -276,13 +281,13 @@ class Outbox:
                     queue.remove(stream_id)
 
     def unblock(self, stream_id: int) -> None:
-        """The peer opened this stream's window. That the connection's is open is seen by itself."""
+        """Note that the peer opened this stream's window; that of the connection is checked each time."""
         if stream_id in self._blocked:
             self._blocked.remove(stream_id)
             self._ready.append(stream_id)
 
     def pump(self, limit: int) -> list[int]:
-        """Frame about `limit` bytes, in turns; the streams that moved."""
+        """Frame about `limit` bytes, in turns, and return the streams that moved."""
         moved: list[int] = []
         while limit > 0 and (queue := self._turn()):
             stream_id = queue.popleft()
@@ -304,7 +309,8 @@ class Outbox:
         return moved
 
     def _turn(self) -> deque[int]:
-        """Whose turn it is: those who waited for the connection first; empty where it is nobody's."""
+        """Return the queue whose turn it is: first the streams that waited for the connection; empty where no stream
+        can send."""
         return self._held if self._held and self._engine.is_connection_open else self._ready
 
     def _wait(self, stream_id: int) -> None:

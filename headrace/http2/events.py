@@ -1,4 +1,4 @@
-"""What the engine says has happened, and the two ways in which it fails.
+"""The events that the engine reports, and the two ways in which it fails.
 
 Events are immutable and carry no reference to the HTTP/2 library, so that the engine stays replaceable. Header fields
 are pairs of bytes, names in lower case, pseudo headers first (RFC 9113 section 8.3). `RemoteProtocolError` is the
@@ -34,7 +34,7 @@ class ErrorCode(IntEnum):
 
 
 class RemoteProtocolError(HeadraceError):
-    """The peer broke HTTP/2; the connection is over."""
+    """The peer broke HTTP/2, and the connection is over."""
 
     code = "Http2ProtocolError"
     status = 502
@@ -71,7 +71,7 @@ class DataReceived:
 
     stream_id: int
     data: bytes | memoryview
-    """Perhaps a view of what the engine was given: whoever keeps them, copies them."""
+    """The bytes, perhaps a view of what the engine was given: a consumer that keeps them copies them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,11 @@ from headrace.http2.header_fields import response_head
 from headrace.http2.origin import Request
 
 Decode: TypeAlias = Callable[[bytes | memoryview], Iterable[Any]]
-"""Makes something of a piece of a response's body, which is its own during the call only, or as long as `Keeps` says.
-Raises HeadraceError."""
+"""A function that makes something of a piece of a response's body. The piece is its own during the call only, or as
+long as `Keeps` says. Raises HeadraceError."""
 Keeps: TypeAlias = Callable[[], int]
-"""Asked after `Decode`: 0, or a number as long as pieces since one of the last are still used; another number once none
-before the last one is."""
+"""A function that is asked after `Decode`: it returns 0, or a number that stays the same as long as pieces since one of
+the last are still used, and another number once none before the last one is."""
 _NOTHING: Final[AbstractSet[object]] = frozenset()
 
 
@@ -69,23 +69,23 @@ class Exchange:
     def __init__(self, request: Request, body: Sequence[Buffer], changed: Callable[[], None]) -> None:
         self.request = request
         self.body: Sequence[Buffer] = body
-        """What waits with the request until its turn comes."""
+        """The body that waits with the request until its turn comes."""
         self.body_ended = True
-        """False: more of the body follows by `Exchanges.send`."""
+        """False where more of the body follows by `Exchanges.send`."""
         self.changed = changed
         """Called after anything below has changed; must not call back."""
         self.stream_id = 0
         self.status = 0
-        """0 until the head is there."""
+        """The status; 0 until the head is there."""
         self.headers: dict[str, str] = {}
         self.decode: Decode | None = None
-        """Not of responses that are errors: they are bytes."""
+        """The decoder of the body; bodies of errors stay bytes."""
         self.keeps: Keeps | None = None
-        """With `decode`."""
+        """The `Keeps` of `decode`."""
         self.chunks: deque[Any] = deque()
-        """Bytes, or what `decode` has made."""
+        """Received pieces: bytes, or what `decode` has made."""
         self.buffered_bytes = 0
-        """The sum of `chunks` that are bytes: at most one stream window."""
+        """The sum of the `chunks` that are bytes: at most one stream window."""
         self.ended = False
         self.error: HeadraceError | None = None
 
@@ -95,7 +95,7 @@ class Exchange:
 
 
 _ERRORS_FROM = 400
-"""Status of a response."""
+"""The lowest status that is an error."""
 
 
 class Exchanges:
@@ -111,12 +111,12 @@ class Exchanges:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is under way. Where it is not usable either the connection has served its time."""
+        """Return whether nothing is under way. A connection that is idle and not usable is finished."""
         return not self._open and not self._waiting
 
     @property
     def kept(self) -> AbstractSet[object]:
-        """What of the bytes that were received is still used, by names: see `Keeps`."""
+        """Return which of the received bytes are still used, by names: see `Keeps`."""
         if not self._keepers:
             return _NOTHING
         self._keepers = [exchange for exchange in self._keepers if not exchange.is_over]
@@ -152,7 +152,7 @@ class Exchanges:
             exchange.body = ()
 
     def send(self, exchange: Exchange, buffers: Sequence[Buffer], *, ended: bool) -> None:
-        """More of a body that was begun with `body_ended` False; dropped where the exchange is over."""
+        """Send more of a body that was begun with `body_ended` False; it is dropped where the exchange is over."""
         if exchange.is_over:
             return
         exchange.body_ended = ended
@@ -162,7 +162,7 @@ class Exchanges:
             exchange.body = [*exchange.body, *buffers]
 
     def cancel(self, exchange: Exchange, reason: str) -> HeadraceError:
-        """Give one request up; the others on the connection go on. What to raise where somebody waits for it."""
+        """Give one request up; the others on the connection go on. Return what to raise where somebody waits for it."""
         error = self._error(exchange, reason, unprocessed=False)
         if exchange.is_over:
             return error
@@ -170,7 +170,7 @@ class Exchanges:
             self._outbox.discard(exchange.stream_id)
             self._engine.reset(exchange.stream_id, ErrorCode.CANCEL)
             self._open.pop(exchange.stream_id, None)
-        elif exchange in self._waiting:  # Else it was given up before it was started.
+        elif exchange in self._waiting:  # Otherwise it was given up before it was started.
             self._waiting.remove(exchange)
         exchange.chunks.clear()
         exchange.buffered_bytes = 0
@@ -179,7 +179,7 @@ class Exchanges:
         return error
 
     def take(self, exchange: Exchange) -> list[Any]:
-        """What has arrived of the body since the last call; the server may send as many bytes again."""
+        """Take what has arrived of the body since the last call; the server may send as many bytes again."""
         chunks = list(exchange.chunks)
         exchange.chunks.clear()
         self._engine.credit_stream(exchange.stream_id, exchange.buffered_bytes)
@@ -198,7 +198,7 @@ class Exchanges:
             raise
 
     def data_to_send(self, limit: int) -> list[Buffer]:
-        """What to write next: all control frames, and about `limit` body bytes where windows are open."""
+        """Return what to write next: all control frames, and about `limit` body bytes where windows are open."""
         self._outbox.pump(limit)
         return self._engine.data_to_send()
 
@@ -211,7 +211,7 @@ class Exchanges:
         self._retire(reason)
 
     def close(self) -> None:
-        """Say goodbye: nothing new is started here."""
+        """Send GOAWAY; no request is started here any more."""
         self.is_usable = False
         self._engine.go_away()
 
@@ -271,7 +271,7 @@ class Exchanges:
         exchange = self._open.pop(stream_id, None)
         if exchange is None:
             return
-        if self._engine.is_sending(stream_id):  # Answered before our body was through: the server wants no more of it.
+        if self._engine.is_sending(stream_id):  # The answer came before our body was through: no more of it is wanted.
             self._outbox.discard(stream_id)
             self._engine.reset(stream_id, ErrorCode.NO_ERROR)
         exchange.ended = True
@@ -307,7 +307,7 @@ def _fail(exchange: Exchange, error: HeadraceError) -> None:
 
 
 class ClientConnection(Protocol):
-    """A connection."""
+    """The connection as a stream of either transport sees it."""
 
     def send(self, exchange: Exchange, buffers: Sequence[Buffer], *, ended: bool) -> None: ...
 
@@ -325,18 +325,19 @@ class OpenStream(Generic[C, E]):
 
     @property
     def status(self) -> int:
-        """0 until the head of the response is there: at the latest when `receive` has returned."""
+        """Return the status; 0 until the head of the response is there, at the latest when `receive` has returned."""
         return self._exchange.status
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """By lower-case name; empty until the head is there."""
+        """Return the header fields by lower-case name; empty until the head is there."""
         return self._exchange.headers
 
     def send(self, *buffers: Buffer, ended: bool = False) -> None:
-        """Send these, and with `ended` nothing more. Never waits; the buffers must not change until they are sent.
+        """Send these buffers, and with `ended` nothing after them. Never waits; the buffers must not change until they
+        are sent.
 
-        What a stream that is over was given is dropped: `receive` says why.
+        What is given to a stream that is over is dropped: `receive` raises the reason.
         """
         self._connection.send(self._exchange, buffers, ended=ended)
 

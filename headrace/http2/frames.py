@@ -1,4 +1,4 @@
-"""HTTP/2 frames on the wire (RFC 9113 sections 4 and 6): cut out of received bytes, packed, and gathered for writing.
+"""HTTP/2 frames as bytes (RFC 9113 sections 4 and 6): cut out of received bytes, packed, and gathered for writing.
 
 `FrameReader` belongs to one connection and lives as long. DATA is passed on as it arrives, in as many pieces as it
 comes, because HTTP/2 gives no meaning to where a DATA frame ends; frames of unknown types likewise, so that they can
@@ -22,11 +22,11 @@ H2_JOINED_BYTES_MAX = 64 << 10
 H2_GOAWAY_BYTES_MAX = 16 << 10
 """The longest GOAWAY that is read, its debug data included."""
 H2_SETTINGS_MAX = 64
-"""Settings in one SETTINGS frame."""
+"""The number of settings in one SETTINGS frame."""
 
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client sends first (RFC 9113 section 3.4)."""
+"""The bytes that a client sends first (RFC 9113 section 3.4)."""
 
 DATA: Final = 0
 HEADERS: Final = 1
@@ -46,11 +46,11 @@ PADDED: Final = 0x8
 WITH_PRIORITY: Final = 0x20
 
 LENGTH_31_BITS: Final = 0x7FFF_FFFF
-"""Stream ids and windows; the first bit of their fields is reserved."""
+"""The mask of stream ids and windows; the first bit of their fields is reserved."""
 PRIORITY_BYTES: Final = 5
 
 _HEAD: Final = struct.Struct("!LBL")
-"""Length (24 bits) and type in one number, flags, reserved bit and stream id."""
+"""The head of a frame: length (24 bits) and type in one number, flags, reserved bit and stream id."""
 _U32: Final = struct.Struct("!L")
 _U32_PAIR: Final = struct.Struct("!LL")
 _SETTING: Final = struct.Struct("!HL")
@@ -65,13 +65,13 @@ _BYTES_MAX: Final = {
     PUSH_PROMISE: H2_GOAWAY_BYTES_MAX,
     GOAWAY: H2_GOAWAY_BYTES_MAX,
 }
-"""Longest frame by type, among those that have no length of their own. No client of ours is promised a push."""
+"""The longest frame by type, of those types that have no length of their own. A client of ours is promised no push."""
 
 _DATA_WORD_MAX: Final = limits.H2_MAX_FRAME_BYTES << 8 | DATA
 """The first four bytes of the longest DATA frame."""
 
 Frame: TypeAlias = tuple[int, int, int, memoryview | bytes]
-"""Type, flags, stream id, payload."""
+"""A frame: type, flags, stream id, payload."""
 
 
 def pack_frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
@@ -88,7 +88,7 @@ def pack_settings(settings: dict[int, int]) -> bytes:
 
 
 def unpack_settings(payload: bytes | memoryview) -> Iterator[tuple[int, int]]:
-    """Key and value, in order. Raises `RemoteProtocolError`."""
+    """Yield keys and values, in order. Raises `RemoteProtocolError`."""
     if len(payload) % _SETTING.size:
         raise connection_error("a SETTINGS frame that ends within a setting", ErrorCode.FRAME_SIZE_ERROR)
     pairs: Iterator[tuple[int, int]] = _SETTING.iter_unpack(payload)
@@ -108,13 +108,13 @@ def pack_goaway(last_stream_id: int, error_code: int, debug_data: bytes = b"") -
 
 
 def unpack_u32(payload: bytes | bytearray | memoryview) -> int:
-    """The first four bytes: an error code, or an increment or a stream id with its reserved bit."""
+    """Return the first four bytes as a number: an error code, or an increment or a stream id with its reserved bit."""
     value: int = _U32.unpack_from(payload)[0]
     return value
 
 
 def unpack_goaway(payload: bytes | memoryview) -> tuple[int, int, bytes]:
-    """Last stream id, error code, debug data."""
+    """Return the last stream id, the error code and the debug data."""
     if len(payload) < _U32_PAIR.size:
         raise connection_error("a GOAWAY frame without its two fields", ErrorCode.FRAME_SIZE_ERROR)
     last_stream_id, error_code = _U32_PAIR.unpack_from(payload)
@@ -122,7 +122,8 @@ def unpack_goaway(payload: bytes | memoryview) -> tuple[int, int, bytes]:
 
 
 def unpad(payload: bytes | memoryview) -> bytes | memoryview:
-    """What is between the padding's length and the padding. Raises `RemoteProtocolError` where they do not fit."""
+    """Return what is between the padding's length and the padding. Raises `RemoteProtocolError` where they do not
+    fit."""
     if not len(payload):
         raise connection_error("a padded frame without the length of its padding", ErrorCode.FRAME_SIZE_ERROR)
     end = len(payload) - payload[0]
@@ -132,7 +133,7 @@ def unpad(payload: bytes | memoryview) -> bytes | memoryview:
 
 
 def connection_error(what: str, error_code: ErrorCode) -> RemoteProtocolError:
-    """The peer sent `what`, and the connection ends for it (RFC 9113 section 5.4.1)."""
+    """Return the error for a peer that sent `what`, which ends the connection (RFC 9113 section 5.4.1)."""
     return RemoteProtocolError(f"the peer sent {what}", error_code=int(error_code))
 
 
@@ -143,11 +144,11 @@ class FrameReader:
         self._partial = bytearray()
         """The beginning of a frame that is passed on whole."""
         self._left = 0
-        """What the DATA or unknown frame that is being passed on still lacks; then these are its head:"""
+        """The bytes that the DATA or unknown frame lacks that is being passed on; these are its head:"""
         self._kind = self._flags = self._stream_id = 0
 
     def frames(self, data: memoryview) -> Iterator[Frame]:
-        """The frames in `data` and in what was kept of earlier chunks. Raises `RemoteProtocolError`."""
+        """Yield the frames in `data` and in what was kept of earlier chunks. Raises `RemoteProtocolError`."""
         at, end = (self._take_preface(data) if self._preface else 0), len(data)
         while at < end:
             if self._left:
@@ -184,7 +185,7 @@ class FrameReader:
         self._kind, self._flags, self._stream_id, self._left = kind, flags, stream_id & LENGTH_31_BITS, length
 
     def _fill_partial(self, data: memoryview) -> int:
-        """Take what the head, or the frame whose head is there, still lacks: how many bytes."""
+        """Take what the head, or the frame whose head is there, still lacks, and return how many bytes that were."""
         size = _HEAD.size
         if len(self._partial) >= size:
             size += unpack_u32(self._partial) >> 8
@@ -229,14 +230,14 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 class Output:
     def __init__(self) -> None:
         self._small: list[Buffer] = []
-        """What becomes one buffer, once something large or the end follows."""
+        """Small buffers that become one, once something large or the end follows."""
         self._buffers: list[Buffer] = []
 
     def put(self, frame: bytes) -> None:
         self._small.append(frame)
 
     def put_payload(self, buffers: tuple[Buffer, ...]) -> None:
-        """The payload of the frame whose head was put just before."""
+        """Add the payload of the frame whose head was put just before."""
         for buffer in buffers:
             if len(buffer) < H2_JOINED_BYTES_MAX:
                 self._small.append(buffer)
@@ -245,7 +246,7 @@ class Output:
                 self._buffers.append(buffer)
 
     def take(self) -> list[Buffer]:
-        """All of it, in order; none of the buffers is empty."""
+        """Take all of it, in order; none of the buffers is empty."""
         self._join_small()
         buffers, self._buffers = self._buffers, []
         return buffers

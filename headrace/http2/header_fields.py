@@ -4,8 +4,8 @@ HTTP/2 spells names in lower case, has pseudo headers where HTTP/1.1 has lines, 
 (RFC 9113 sections 8.1 to 8.3). Fields that go out are checked before they reach the engine, because a bad field found
 half-way through HPACK would spoil the connection for every other stream.
 
-The receiver checks every head that comes, before anybody else sees it, and learns what it says of its body. A
-malformed head costs the peer its stream, not the connection: `MalformedError` says why.
+The receiver checks every head that comes before it passes it on, and reads from it how long the body is. A malformed
+head costs the peer its stream, not the connection, and `MalformedError` has the reason.
 """
 
 import re
@@ -20,20 +20,21 @@ from headrace.http2.events import Fields, LocalProtocolError
 _HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"host"})
 """Connection headers (RFC 9113 section 8.2.2), and `host`, which travels as `:authority`."""
 _FIELD_OVERHEAD_BYTES = 32
-"""How RFC 9113 section 6.5.2 counts a field beside its text."""
+"""The bytes that RFC 9113 section 6.5.2 counts for a field beside its text."""
 _NAMES_REMEMBERED_MAX = 256
-"""Programs use few names, and each with every message."""
+"""The number of names that are remembered: programs use few names, and each with every message."""
 _TEXT_NAME = re.compile(r"[0-9a-z!#$%&'*+.^_`|~-]+")
 _FORBIDDEN_IN_VALUE = re.compile(r"[\x00\r\n]|^[ \t]|[ \t]$")
 
 
 def encode_fields(headers: Iterable[tuple[str, str]]) -> Fields:
-    """Ordinary fields for the wire, connection headers left out. Raises `LocalProtocolError` on an invalid one."""
+    """Return ordinary fields as they are sent, without connection headers. Raises `LocalProtocolError` on an invalid
+    one."""
     fields: Fields = []
     size = 0
     for name, value in headers:
         encoded = _encoded_name(name)
-        # What `str` itself knows to be harmless need not be searched.
+        # What `str` itself recognizes as harmless need not be searched.
         if not value.isprintable() or value[:1] == " " or value[-1:] == " ":
             _check_value(name, value)
         if encoded not in _HOP_BY_HOP:
@@ -61,7 +62,7 @@ def _check_value(name: str, value: str) -> None:
 
 
 def request_fields(method: str, scheme: str, authority: str, path: str, headers: Mapping[str, str]) -> Fields:
-    """A request head. `path` is the encoded path and query."""
+    """Return a request head. `path` is the encoded path and query."""
     if not method.isascii() or not method.isalpha():
         raise LocalProtocolError(f"method {method!r} is not valid: letters only")
     pseudo = [
@@ -74,13 +75,13 @@ def request_fields(method: str, scheme: str, authority: str, path: str, headers:
 
 
 def decode_fields(fields: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
-    """Text pairs; bytes that are not UTF-8 survive as surrogates, as aiohttp has them. Cookies become one field."""
+    """Return pairs of text; bytes that are not UTF-8 survive as surrogates, as in aiohttp. Cookies become one field."""
     pairs: list[tuple[str, str]] = []
     cookies: list[str] = []
     for name, value in fields:
         text = value.decode("utf-8", "surrogateescape")
         if name == b"cookie":
-            cookies.append(text)  # RFC 9113 section 8.2.3: they may come in crumbs.
+            cookies.append(text)  # RFC 9113 section 8.2.3: cookies may come in several fields.
         else:
             pairs.append((name.decode("latin-1"), text))
     if cookies:
@@ -89,7 +90,7 @@ def decode_fields(fields: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]
 
 
 def response_head(fields: Fields) -> tuple[int, dict[str, str]]:
-    """Status, and headers by lower-case name; a name that comes more than once is joined with commas."""
+    """Return the status, and headers by lower-case name; a name that comes more than once is joined with commas."""
     status = 0
     headers: dict[str, str] = {}
     for name, value in decode_fields(fields):
@@ -104,7 +105,7 @@ _REQUEST_PSEUDO: Final = frozenset({b":method", b":scheme", b":authority", b":pa
 _CONNECTION_FIELDS: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
-"""RFC 9113 section 8.2.2: they belong to HTTP/1.1."""
+"""Header fields that belong to HTTP/1.1 (RFC 9113 section 8.2.2)."""
 _NAME: Final = re.compile(rb"[0-9a-z!#$%&'*+.^_`|~-]+")
 _LOOKED_AT: Final = frozenset({b"content-length", b"host", b"te"})
 _SHORT_NAME_BYTES: Final = 64
@@ -112,26 +113,26 @@ _BODYLESS: Final = frozenset({b"204", b"304"})
 
 
 class MalformedError(Exception):
-    """The message is malformed; the words say how."""
+    """The message is malformed; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
     content_length: int | None
-    """What the head announces; None where it is silent."""
+    """The length that the head announces; None where it announces none."""
 
     is_bodyless: bool = False
-    """A response whose status has no body, whatever `content_length` says."""
+    """True for a response whose status has no body, whatever `content_length` says."""
 
     is_interim: bool = False
-    """A 1xx response: the final one is still to come."""
+    """True for a 1xx response: the final one is still to come."""
 
 
 _SILENT: Final = Message(None)
 
 
 def check_request(fields: Fields) -> Message:
-    """Raises `MalformedError`, as all of these."""
+    """Check a request's head. Raises `MalformedError`, as all of these do."""
     pseudo, rest = _split(fields)
     if not pseudo.keys() <= _REQUEST_PSEUDO:
         raise MalformedError("it has a pseudo header that requests do not have")
@@ -159,7 +160,7 @@ def check_trailers(fields: Fields) -> None:
 
 
 def _split(fields: Fields) -> tuple[dict[bytes, bytes], Fields]:
-    """Pseudo headers, each of them once, and what comes after them."""
+    """Return the pseudo headers, each of them once, and the fields after them."""
     pseudo: dict[bytes, bytes] = {}
     for name, value in fields:
         if name[:1] != b":":
@@ -172,7 +173,7 @@ def _split(fields: Fields) -> tuple[dict[bytes, bytes], Fields]:
 
 
 def _check_target(pseudo: dict[bytes, bytes]) -> None:
-    """RFC 9113 section 8.3.1; section 8.5 has CONNECT."""
+    """Check the target by RFC 9113 section 8.3.1, and that of CONNECT by section 8.5."""
     if pseudo[b":method"] == b"CONNECT":
         if pseudo.keys() != {b":method", b":authority"}:
             raise MalformedError("a CONNECT has :method and :authority alone")
@@ -183,10 +184,11 @@ def _check_target(pseudo: dict[bytes, bytes]) -> None:
 
 
 def _check_fields(fields: Fields, rest: Fields, pseudo: Mapping[bytes, bytes]) -> int | None:
-    """Names and values, and that nothing belongs to a connection. The content length that is announced."""
+    """Check names and values, and that no field belongs to a connection. Return the announced content length."""
     values = [value for _, value in fields]
     joined = b"".join(values)
-    # RFC 9113 section 8.2.1. Bytes by bytes: a pattern would cost more than all else that is done with a request.
+    # RFC 9113 section 8.2.1. The check goes through the bytes: a pattern would cost more than all else that is done
+    # with a request.
     if b"\0" in joined or b"\r" in joined or b"\n" in joined or values != [value.strip() for value in values]:
         raise MalformedError("a value of a header field has characters that are not allowed")
     length: int | None = None
@@ -198,13 +200,14 @@ def _check_fields(fields: Fields, rest: Fields, pseudo: Mapping[bytes, bytes]) -
         elif name == b"host":
             if value != pseudo.get(b":authority", value):
                 raise MalformedError("its host and its :authority differ")
-        elif value != b"trailers":  # It is `te`.
+        elif value != b"trailers":  # The name is `te`.
             raise MalformedError("it has a header field of HTTP/1.1 connections")
     return length
 
 
 def _judge(name: bytes) -> bool:
-    """Whether its value does not matter here, as with all but three. Raises `MalformedError` where it may not be."""
+    """Return whether its value does not matter here, as with all but three. Raises `MalformedError` where the name may
+    not be used."""
     if name in _CONNECTION_FIELDS:
         raise MalformedError("it has a header field of HTTP/1.1 connections")
     if not _NAME.fullmatch(name):
@@ -213,7 +216,7 @@ def _judge(name: bytes) -> bool:
 
 
 _is_plain = lru_cache(maxsize=1024)(_judge)
-"""The same, remembered: of short names only, as they stay in memory."""
+"""`_judge` with a memory, for short names only, as they stay in memory."""
 
 
 def _content_length(value: bytes, before: int | None) -> int:

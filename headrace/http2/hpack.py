@@ -22,13 +22,13 @@ from headrace.http2.header_fields import MalformedError, Message
 
 H2_HEADER_FIELDS_MAX = 256
 H2_HEADS_REMEMBERED_MAX = 16
-"""Decoded heads that a connection keeps by their bytes: clients send the same few again and again."""
+"""The number of decoded heads that a connection keeps by their bytes: clients send the same few again and again."""
 H2_REMEMBERED_HEAD_BYTES_MAX = 2 << 10
-"""Of one of them: idle connections must stay cheap, whatever their heads were."""
+"""The size of one of them: idle connections must stay cheap, whatever their heads were."""
 
 
 _NEVER_INDEXED: Final = frozenset({b"authorization", b"cookie", b"proxy-authorization", b"set-cookie"})
-"""Secrets stay out of the tables of every hop (RFC 7541 section 7.1.3)."""
+"""Fields with secrets, which stay out of the tables of every hop (RFC 7541 section 7.1.3)."""
 _CODE_BITS: Final = bytes.fromhex(
     "0d171c1c1c1c1c1c1c181e1c1c1e1c1c1c1c1c1c1c1c1e1c1c1c1c1c1c1c1c1c060a0a0c0d06080b0a0a080b08060606"
     "0505050606060606060607080f060c0a0d06070707070707070707070707070707070707070707070807080d130d0e06"
@@ -37,9 +37,9 @@ _CODE_BITS: Final = bytes.fromhex(
     "1a1a1413161716191a1a1a1b1b1a181913151a1b1b1a1b1815151a1a1c1b1b1b14181415161515171616191918181a17"
     "1a1b1a1a1b1b1b1b1b1c1b1b1b1b1b1a"
 )
-"""How many bits each byte has in the Huffman code (RFC 7541 appendix B)."""
+"""The number of bits that each byte has in the Huffman code (RFC 7541 appendix B)."""
 _INTEGER_BYTES_MAX: Final = 5
-"""Of the bytes after the prefix (RFC 7541 section 5.1): more would be beyond every limit."""
+"""The number of bytes after the prefix (RFC 7541 section 5.1): more would be beyond every limit."""
 
 _Coded = tuple[int, int, int, int]
 """A Huffman-coded string: number of its field, name (0) or value (1), coded bytes, the last of them."""
@@ -50,7 +50,7 @@ class HeaderEncoder:
         self._encoder = Encoder()
 
     def limit_table(self, size: int) -> None:
-        """The peer keeps a table of at most `size` bytes; ours is no larger than we like either."""
+        """Limit the peer's table to `size` bytes; ours never grows beyond our own limit."""
         self._encoder.header_table_size = min(size, limits.H2_HEADER_TABLE_BYTES)
 
     def encode(self, fields: Fields) -> bytes:
@@ -62,20 +62,20 @@ class HeaderEncoder:
 
 class Head(NamedTuple):
     fields: Fields
-    """As they came; not to be changed, as the next head may be this one."""
+    """The fields as they came; they must not be changed, as the next head may be the same object."""
     message: Message | None
-    """What they say; None where that is malformed."""
+    """The message that they describe; None where it is malformed."""
 
 
 class HeaderDecoder:
     def __init__(self, check: Callable[[Fields], Message]) -> None:
-        """`check` is for what the peer's heads are: requests or responses."""
+        """Take `check` for the heads that the peer sends: requests or responses."""
         self._check = check
         self._decoder = Decoder(limits.H2_HEADER_LIST_BYTES_MAX)
         self._remembered: dict[bytes, Head] = {}
 
     def decode(self, block: bytes) -> Head:
-        """Raises `RemoteProtocolError`; then this decoder is of no use any more."""
+        """Decode one block. Raises `RemoteProtocolError`; then this decoder cannot be used any more."""
         remembered = self._remembered.get(block)
         if remembered is not None:
             return remembered
@@ -107,7 +107,7 @@ def _size(block: bytes, fields: Fields) -> int:
 
 
 def _survey(block: bytes) -> tuple[bool, list[_Coded]]:
-    """Whether the block changes the table, and its Huffman-coded strings.
+    """Return whether the block changes the table, and its Huffman-coded strings.
 
     Raises `RemoteProtocolError` for what the decoder would not notice, IndexError where the block ends too early.
     """
@@ -140,7 +140,7 @@ def _survey(block: bytes) -> tuple[bool, list[_Coded]]:
 
 
 def _string(block: bytes, at: int, count: int, part: int, coded: list[_Coded]) -> int:
-    """Where the string that begins at `at` ends."""
+    """Return where the string that begins at `at` ends."""
     first = block[at]
     length, at = (first & 0x7F, at + 1) if first & 0x7F != 0x7F else _integer(block, at, 0x7F)
     if first & 0x80 and length:
@@ -149,7 +149,7 @@ def _string(block: bytes, at: int, count: int, part: int, coded: list[_Coded]) -
 
 
 def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
-    """A number with a prefix of `mask`, and where it ends (RFC 7541 section 5.1)."""
+    """Return a number with a prefix of `mask`, and where it ends (RFC 7541 section 5.1)."""
     value = block[at] & mask
     at += 1
     if value < mask:
@@ -164,7 +164,7 @@ def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
 
 
 def _check_padding(fields: Fields, coded: list[_Coded]) -> None:
-    """RFC 7541 section 5.2: fewer than eight bits, all ones."""
+    """Check the padding (RFC 7541 section 5.2): fewer than eight bits, all ones."""
     for count, part, length, last in coded:
         padding = 8 * length - sum(fields[count][part].translate(_CODE_BITS))
         ones = (1 << padding) - 1 if 0 <= padding < 8 else 0x100

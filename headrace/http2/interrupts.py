@@ -24,13 +24,13 @@ _SIGINT = int(signal.SIGINT)
 
 
 class HeldInterrupts:
-    """A context of one call of one thread."""
+    """A context that holds back interrupts during one call of one thread."""
 
     __slots__ = ("_allowed", "_came", "_frame", "_handler")
 
     def __init__(self) -> None:
         self._handler: _Handler | None = None
-        """The program's own, while it is replaced."""
+        """The program's own handler, while it is replaced."""
         self._allowed = False
         self._came = False
         self._frame: FrameType | None = None
@@ -38,7 +38,7 @@ class HeldInterrupts:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             handler = _get_handler(_SIGINT)
-            if callable(handler):  # Else an interrupt raises nothing.
+            if callable(handler):  # Otherwise an interrupt raises nothing.
                 self._handler = handler
                 _set_handler(_SIGINT, self._arrived)
         return self
@@ -51,7 +51,7 @@ class HeldInterrupts:
             self._tell()
 
     def allowing(self, step: Callable[..., _Got], *given: object) -> _Got:
-        """`step(*given)`, which may be interrupted: by what was held back, too."""
+        """Return `step(*given)`, which may be interrupted, also by what was held back."""
         try:
             self._allowed = True
             self._tell()

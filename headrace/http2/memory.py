@@ -13,12 +13,13 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 _KEPT_BYTES = 256 << 20
-"""Free memory at the end of the heap that stays with the process. glibc allows at most 32 MiB for the other one."""
+"""Free memory at the end of the heap that stays with the process. glibc allows at most 32 MiB for the other setting."""
 _MAPPED_FROM_BYTES = 32 << 20
 
 
 def keep_large_buffers() -> bool:
-    """Whether the C library took the settings; False where it is not glibc, and nothing has changed then."""
+    """Set it, and return whether the C library took the settings; False where it is not glibc, and then nothing has
+    changed."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

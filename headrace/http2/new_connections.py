@@ -1,12 +1,13 @@
-"""New connections of a server, until they have shown what they speak, and those that are told to go. All are bounded.
+"""New connections of a server until they have shown which protocol they speak, and connections that must go. All are
+bounded.
 
-    accepted ──> TLS handshake ──done──> handed over, with what the client has said by then
+accepted ──> TLS handshake ──done──> handed over, with what the client has said by then
                      └──failed, time is up, or the oldest of too many──> closed
     accepted ──preface──> HTTP/2     ──a whole head──> HTTP/1.1     ──time is up, or the oldest of a crowd──> aborted
     one too many, or broke HTTP/2 ──told so──> lingering ──closed by the client, or time is up──> aborted
 
-A cleartext connection is HTTP/2 when its first bytes are the preface (prior knowledge, RFC 9113 section 3.3). The
-first head of HTTP/1.1 is awaited here too, because the parser would wait for the rest of it for ever. A connection
+A cleartext connection is HTTP/2 when its first bytes are the preface (prior knowledge, RFC 9113 section 3.3). The first
+head of HTTP/1.1 is awaited here too, because the parser would wait for the rest of it without a limit. A connection
 that begins neither is closed.
 
 A handshake costs the buffers of TLS, some 300 KiB, and an honest one takes milliseconds. Where clients connect and
@@ -34,7 +35,7 @@ from headrace.http2.frames import PREFACE
 HTTP_FIRST_BYTES_TIMEOUT_MS = 30_000
 """A new connection must show within this time which protocol it speaks; over HTTP/1.1 by a whole head."""
 HTTP_FIRST_BYTES_MAX = 64 << 10
-"""Of such a head; what is longer is left to the parser, which refuses it."""
+"""The bytes of such a head; a longer one is left to the parser, which refuses it."""
 TLS_HANDSHAKE_TIMEOUT_MS = 10_000
 """A client gets this long to finish its handshake: until then a connection costs memory and can do nothing."""
 TLS_HANDSHAKES_MAX = 512
@@ -43,7 +44,8 @@ TLS_HANDSHAKES_MAX = 512
 
 _HEAD_ENDS = b"\r\n\r\n", b"\n\n"
 _OTHER_LINE = re.compile(rb"(?![ -~]* HTTP/[0-9.]+\r?\n)[ -~]+\r?\n")
-"""A line of text that begins no HTTP/1 request. What is no text may be TLS: it learns by the answer that we are not."""
+"""A line of text that begins no HTTP/1 request. Bytes that are no text may be TLS: their sender sees by the answer that
+we are not."""
 
 
 class Spoken(Enum):
@@ -56,19 +58,19 @@ class _Member(Protocol):
 
 
 class Crowd:
-    """So many at a time; one more ends the oldest of whoever has most there."""
+    """A bounded number of connections; one more ends the oldest of the holder that has most of them."""
 
     def __init__(self, members_max: int) -> None:
         self._members_max = members_max
         self._members: dict[_Member, str] = {}
-        """Whose each is; the oldest first."""
+        """The holder of each connection; the oldest first."""
         self._holders = Holders()
 
     def __len__(self) -> int:
         return len(self._members)
 
     def join(self, member: _Member, holder: str) -> None:
-        """`member` leaves, in its `abort` at the latest."""
+        """Add `member`, which leaves in its `abort` at the latest."""
         if len(self._members) >= self._members_max:
             greatest = self._holders.greatest()
             next(each for each, its_holder in self._members.items() if its_holder == greatest).abort()
@@ -86,13 +88,13 @@ class Crowd:
 
 
 def peer_holder(transport: asyncio.BaseTransport) -> str:
-    """Whose share a connection is counted in."""
+    """Return the holder in whose share a connection is counted."""
     peer = transport.get_extra_info("peername")
     return holder_of(str(peer[0])) if isinstance(peer, tuple) and peer else "unknown"
 
 
 class _Short(asyncio.Protocol):
-    """A connection that lasts so long at most, and makes room in its crowd as soon as it is over."""
+    """A connection that lasts a limited time, and makes room in its crowd as soon as it is over."""
 
     _transport: asyncio.Transport
     _timeout: asyncio.TimerHandle
@@ -118,7 +120,7 @@ class _Short(asyncio.Protocol):
 
 
 class FirstBytes(_Short):
-    """`decided` gets the connection, its first bytes, and what they are."""
+    """A connection until its protocol is known; `decided` gets it, its first bytes, and what they are."""
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class FirstBytes(_Short):
         decided: Callable[[asyncio.Transport, bytes, Spoken], None],
         spoken: Spoken | None = None,
     ) -> None:
-        """`spoken`: where it is known already."""
+        """Take `spoken` where the protocol is known already."""
         super().__init__(crowd)
         self._decided = decided
         self._spoken = spoken
@@ -150,17 +152,17 @@ class FirstBytes(_Short):
 
     @property
     def _shows_all(self) -> bool:
-        """A head of HTTP/1.1 is whole, or cannot be one."""
+        """Return whether a head of HTTP/1.1 is whole, or cannot be one."""
         first = self._first
         is_head = first[:1].isalpha() and len(first) <= HTTP_FIRST_BYTES_MAX
         return not is_head or any(end in first for end in _HEAD_ENDS)
 
 
 class Lingering(_Short):
-    """A connection that was told why it must go, and gets a moment to read it.
+    """A connection that was sent the reason why it must go, and gets a moment to read it.
 
     What it still sends is read and dropped: a socket that is closed with unread bytes is reset, and its peer may lose
-    what it was told (RFC 9112 section 9.6).
+    what was sent to it (RFC 9112 section 9.6).
     """
 
     def keep(self, transport: asyncio.Transport) -> None:
@@ -195,11 +197,11 @@ _log = logging.getLogger(__name__)
 
 class Handshakes:
     def __init__(self, context: ssl.SSLContext, secured: Callable[[asyncio.Transport, bytes], None]) -> None:
-        """`secured` gets each connection that is through, and its first bytes."""
+        """Take `secured`, which gets each connection that is through, and its first bytes."""
         self._context = context
         self._secured = secured
         self._tasks: dict[asyncio.Task[None], tuple[asyncio.Transport, str]] = {}
-        """With whose each is; oldest first."""
+        """The handshakes under way, each with its holder; oldest first."""
         self._holders = Holders()
         self._buffer = bytearray(SSLProtocol.max_size)
 
@@ -211,7 +213,7 @@ class Handshakes:
         return _Accepted(self._begin)
 
     def close(self) -> None:
-        """Give up all that are not through."""
+        """Give up all handshakes that are not through."""
         while self._tasks:
             self._end(next(iter(self._tasks)))
 
@@ -220,7 +222,7 @@ class Handshakes:
         self._end(next(task for task, (_, holder) in self._tasks.items() if holder == greatest))
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        task.cancel()  # It may not have begun, and then does nothing any more.
+        task.cancel()  # The task may not have begun, and then does nothing any more.
         plain, _ = self._tasks[task]
         self._forget(task)
         plain.abort()
@@ -255,7 +257,7 @@ class Handshakes:
                 self._secured(secure, accepted.early)
 
     def _share_buffer(self, secure: asyncio.Transport) -> None:
-        """One buffer for all: asyncio's TLS has 256 KiB for each connection, and fills and empties it in one go.
+        """Share one buffer: asyncio's TLS has 256 KiB for each connection, and fills and empties it in one go.
 
         Where another release of asyncio keeps it elsewhere, connections cost that much more, and a test says so.
         """
@@ -270,10 +272,10 @@ class _Accepted(asyncio.Protocol):
     def __init__(self, begin: Callable[["_Accepted", asyncio.Transport], None]) -> None:
         self._begin = begin
         self.early = b""
-        """What came right behind the handshake."""
+        """The bytes that came right behind the handshake."""
         self.is_lost = False
         self.secure: asyncio.Transport | None = None
-        """Once another protocol has it."""
+        """The TLS transport, once another protocol has it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         plain = cast("asyncio.Transport", transport)

@@ -23,7 +23,7 @@ _SAFE_IN_TARGET = "/%?&=:@!$'()*+,;~[]"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A server, as connections are pooled by it."""
+    """A server; connections are pooled by it."""
 
     scheme: str
     host: str
@@ -35,13 +35,13 @@ class Origin:
 
     @property
     def authority(self) -> str:
-        """For `:authority` and for messages; always with the port."""
+        """Return the authority, for `:authority` and for messages; always with the port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
 
 def parse_url(url: str) -> tuple[Origin, str]:
-    """The origin and the request target (path and query, encoded). Raises `InvalidRequestError`."""
+    """Return the origin and the request target (path and query, encoded). Raises `InvalidRequestError`."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -61,10 +61,10 @@ def parse_url(url: str) -> tuple[Origin, str]:
 
 @dataclass(slots=True)
 class Attempts:
-    """How connecting to one server has failed.
+    """The failed attempts to connect to one server.
 
-    Whoever waited for somebody else's attempt shares its failure: tried one after the other, a server that does not
-    answer would cost the last of them everybody's time-outs.
+    A caller that waited for another's attempt shares its failure: tried one after the other, a server that does not
+    answer would cost the last of them all time-outs in a row.
     """
 
     failures: int = 0
@@ -76,23 +76,23 @@ class Attempts:
         self._kind, self._message = type(error), error.message
 
     def check_since(self, failures: int) -> None:
-        """Raises BrokerUnreachableError where an attempt has failed since `failures` was read."""
+        """Raise BrokerUnreachableError where an attempt has failed since `failures` was read."""
         if self.failures != failures:
             raise self._kind(self._message, unprocessed=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request, checked and ready for the wire."""
+    """A request, checked and ready to be sent."""
 
     origin: Origin
     fields: Fields
     name: str
-    """Method and path, for messages."""
+    """The method and path, for messages."""
 
 
 def parse_request(method: str, url: str, headers: Mapping[str, str], body_bytes: int | None) -> Request:
-    """`body_bytes` is None where nobody knows yet how long the body will be.
+    """Check a request. `body_bytes` is None where nobody knows yet how long the body will be.
 
     Raises `InvalidRequestError` for the URL, `LocalProtocolError` for method and headers.
     """
@@ -107,18 +107,19 @@ def parse_request(method: str, url: str, headers: Mapping[str, str], body_bytes:
 def whole_request(
     method: str, url: str, headers: Mapping[str, str] | None, body: Buffer | Sequence[Buffer]
 ) -> tuple[Request, list[Buffer]]:
-    """A request whose body is all there, and the buffers of that. Errors as of `parse_request`."""
+    """Return a request whose body is all there, and the buffers of that. Raises what `parse_request` raises."""
     buffers = [body] if isinstance(body, (bytes, bytearray, memoryview)) else list(body)
     return parse_request(method, url, headers or {}, sum(memoryview(buffer).nbytes for buffer in buffers)), buffers
 
 
 def unreachable(origin: Origin, reason: str) -> BrokerUnreachableError:
-    """Nothing was sent there; `reason` goes on from a sentence about the broker."""
+    """Return the error of a server to which nothing was sent; `reason` continues a sentence about the broker."""
     return BrokerUnreachableError(f"broker {origin.authority} {reason}", unprocessed=True)
 
 
 def client_tls(ssl_context: ssl.SSLContext | None) -> ssl.SSLContext:
-    """The context for `https` origins: the caller's, or one that trusts the system's roots. Offers `h2` by ALPN."""
+    """Return the context for `https` origins: the caller's, or one that trusts the system's roots. Offers `h2` by
+    ALPN."""
     context = ssl_context or ssl.create_default_context()
     context.set_alpn_protocols(["h2"])
     return context
@@ -132,7 +133,8 @@ _OTHER_NAME = frozenset({62, 63, 64})
 
 
 def trusting(ca_file: str | None) -> ssl.SSLContext:
-    """A client's context that verifies servers against `ca_file`, a PEM bundle; None: against the system's roots.
+    """Return a client's context that verifies servers against `ca_file`, a PEM bundle; None: against the system's
+    roots.
 
     Raises LocalError where the file cannot be read or holds no certificate.
     """
@@ -146,8 +148,8 @@ def trusting(ca_file: str | None) -> ssl.SSLContext:
 
 
 def trusting_bundle(bundle: bytes, source: str) -> ssl.SSLContext:
-    """The same for PEM bytes that are known already; `source` names them in the error."""
-    # What stands between the certificates of a bundle may be in any language; OpenSSL's text must be ASCII.
+    """Return the same for PEM bytes that are known already; `source` names them in the error."""
+    # Text between the certificates of a bundle may be in any language; OpenSSL's text must be ASCII.
     text = bundle.decode("ascii", errors="ignore")
     try:
         context = ssl.create_default_context(cadata=text or "-")
@@ -161,7 +163,8 @@ def trusting_bundle(bundle: bytes, source: str) -> ssl.SSLContext:
 
 
 def tls_error(origin: Origin, error: OSError) -> BrokerUnreachableError:
-    """Why TLS with `origin` failed, as the sentence that users read. What cannot get well by itself is untrusted."""
+    """Return why TLS with `origin` failed, as the sentence that users read. A failure that cannot end by itself is
+    untrusted."""
     broker = f"broker {origin.authority}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return UntrustedBrokerError(f"{broker} {why_untrusted(error, origin.host)}", unprocessed=True)
@@ -173,14 +176,15 @@ def tls_error(origin: Origin, error: OSError) -> BrokerUnreachableError:
 
 
 def lost_reason(origin: Origin, *, heard: bool) -> str:
-    """Why a connection ended; `heard`: the server had said something. A TLS server hangs up on what is no TLS."""
+    """Return why a connection ended; `heard`: the server had sent something. A TLS server hangs up on what is no
+    TLS."""
     if heard or origin.is_tls:
         return "closed the connection"
     return "closed the connection without a word: if it speaks TLS, write its URL with https://"
 
 
 def why_untrusted(error: ssl.SSLCertVerificationError, host: str) -> str:
-    """As the rest of a sentence about the broker."""
+    """Return the reason as the rest of a sentence about the broker."""
     if error.verify_code in _OTHER_NAME:
         return (
             f"has a certificate that does not cover {host!r}: connect to a name that it covers,"

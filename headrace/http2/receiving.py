@@ -1,9 +1,9 @@
-"""What the peer's frames mean (RFC 9113 sections 5, 6 and 8): frames in, events out, answers into the output.
+"""The meaning of the peer's frames (RFC 9113 sections 5, 6 and 8): frames in, events out, answers into the output.
 
-Owned by one `Engine`, for its lifetime. A frame goes to the method of its type; a head is decoded even where nobody
-wants it, because the tables must not lose step.
+One `Engine` owns a receiver, for its lifetime. A frame goes to the method of its type; a head is decoded even where
+nobody wants it, because the tables must not lose step.
 
-    SETTINGS first ──> any frame ──HEADERS without its end──> CONTINUATION only ──> any frame
+SETTINGS first ──> any frame ──HEADERS without its end──> CONTINUATION only ──> any frame
 
 Invariants: no event for a stream that is not open; after the event that ends a stream, none for it; every byte of DATA
 is either in an event, whose taker gives its credit back, or its credit goes back here.
@@ -32,7 +32,8 @@ from headrace.http2.frames import ACK, END_HEADERS, END_STREAM, LENGTH_31_BITS, 
 from headrace.http2.hpack import Head, HeaderDecoder
 
 H2_CONTINUATIONS_MAX = 32
-"""Frames that one head may go on in: many small ones cost as much as large ones and carry nothing (CVE-2024-27316)."""
+"""The number of frames that one head may take: many small ones cost as much as large ones and carry nothing
+(CVE-2024-27316)."""
 
 
 _Payload: TypeAlias = memoryview | bytes
@@ -46,15 +47,15 @@ class Receiver:
         self._reader = frames.FrameReader(frames.PREFACE if state.is_server else b"")
         self._decoder = HeaderDecoder(header_fields.check_request if state.is_server else header_fields.check_response)
         self._expected: int | None = frames.SETTINGS
-        """The only type of frame that may come next; None where any may."""
+        """The only type of frame that may come next; None where any type may."""
         self._head: tuple[int, int, bytearray] = (0, 0, bytearray())
-        """Stream, flags and block of a head that goes on in CONTINUATION frames."""
+        """The stream, flags and block of a head that continues in CONTINUATION frames."""
         self._continuations = 0
         self._events: list[Event] = []
         self._now_ms = 0
 
     def receive_data(self, data: bytes | memoryview, now_ms: int) -> list[Event]:
-        """Raises `RemoteProtocolError`."""
+        """Return the events of these bytes. Raises `RemoteProtocolError`."""
         events: list[Event] = []
         self._events = events
         self._now_ms = now_ms
@@ -68,7 +69,7 @@ class Receiver:
                 handlers[kind](self, flags, stream_id, payload)
             else:
                 self._spend_idle()
-        self._events = []  # Those are views of memory that whoever receives wants back.
+        self._events = []  # The pieces are views of memory that the caller wants back.
         return events
 
     def _spend_idle(self) -> None:
@@ -86,7 +87,7 @@ class Receiver:
         stream = self._open.get(stream_id)
         if stream is None or not stream.receiving or (not stream.has_head and not self._is_server):
             self._state.credit_connection(length)
-            if not length:  # Bytes are none of it: much of an upload may be on its way when we end its stream.
+            if not length:  # Body bytes do not count: much of an upload may be on its way when we end its stream.
                 self._spend_idle()
             self._unexpected_data(stream_id, stream)
             return
@@ -169,7 +170,7 @@ class Receiver:
             self._on_head(stream_id, head_flags, bytes(block))
 
     def _on_head(self, stream_id: int, flags: int, block: bytes) -> None:
-        """A whole head. It is decoded even where nobody wants it: the tables must not lose step."""
+        """Take a whole head. It is decoded even where nobody wants it: the tables must not lose step."""
         head = self._decoder.decode(block)
         ended = bool(flags & END_STREAM)
         stream = self._open.get(stream_id)
@@ -232,13 +233,13 @@ class Receiver:
             ended = False
         if ended:
             self._end_received(stream_id, stream)
-        else:  # Two heads, or none that trailers can be.
+        else:  # These are two heads, or one that cannot be trailers.
             self._stream_error(stream_id, ErrorCode.PROTOCOL_ERROR)
 
     # -- the peer's errors -----------------------------------------------------------------------------------------
 
     def _stream_error(self, stream_id: int, error_code: ErrorCode) -> None:
-        """The peer's mistake costs this stream; too many of them cost the connection."""
+        """End this stream for the peer's mistake; too many of them end the connection."""
         was_open = stream_id in self._open
         self._state.reset(stream_id, error_code)
         if was_open:
@@ -249,7 +250,8 @@ class Receiver:
         stream = self._open.pop(stream_id, None)
         if stream is not None:
             self._events.append(StreamReset(stream_id, frames.unpack_u32(payload)))
-            if self._is_server and stream.sending:  # Not where all was answered: that stream was for something.
+            # A reset counts only where the stream was not answered: an answered one was for something.
+            if self._is_server and stream.sending:
                 self._state.resets.spend(self._now_ms)
         elif self._state.streams.why_gone(stream_id) is Gone.IDLE:
             raise connection_error("RST_STREAM on a stream that is not open", ErrorCode.PROTOCOL_ERROR)
@@ -309,7 +311,7 @@ class Receiver:
         self._events.append(GoAwayReceived(last_stream_id, error_code, debug_data.decode("utf-8", "replace")))
 
     def _on_priority(self, flags: int, stream_id: int, payload: _Payload) -> None:
-        """RFC 9113 section 5.3.2 has taken their meaning away; what was an error before still is."""
+        """Skip the frame: RFC 9113 section 5.3.2 has taken its meaning away; what was an error before still is one."""
         self._spend_idle()
         if not stream_id:
             raise connection_error("PRIORITY without a stream", ErrorCode.PROTOCOL_ERROR)

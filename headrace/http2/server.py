@@ -5,9 +5,9 @@ by its first bytes, a TLS connection by what ALPN chose; what is not HTTP/2 goes
 the same `web.Application`. Over HTTP/1.1, too, a handler is cancelled when its client disconnects, and gets bodies as
 they were sent, not decompressed.
 
-Connections are bounded in number, over all and for each address (`core.holders`): one too many is told so and closed,
-unless it asks for what is always answered. All are looked at now and then, and those whose clients are too slow are cut
-off (`patience`).
+Connections are bounded in number, over all and for each address (`core.holders`): one too many gets an answer that says
+so and is closed, unless it asks for what is always answered. All are checked now and then, and those whose clients are
+too slow are cut off (`patience`).
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from headrace.http2.server_connection import ServerConnection
 from headrace.http2.slow_clients import Patience, Slowness, bytes_taken
 
 HTTP_UNDECIDED_MAX = 512
-"""Connections that have not shown their protocol yet; one more ends the oldest."""
+"""The number of connections that have not shown their protocol yet; one more ends the oldest."""
 HTTP_CONNECTIONS_MAX = 4096
-"""Of clients, at one broker; above it new ones are told to go (429, or GOAWAY)."""
+"""The number of client connections of one broker; above it new ones are refused (429, or GOAWAY)."""
 
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _ALPN_PROTOCOLS = ["h2", "http/1.1"]
 
 
 class _PeersMistakes(logging.Filter):
-    """What a client did wrong is one line at INFO, as over HTTP/2, and no traceback of aiohttp's parser."""
+    """A filter that makes a client's mistake one line at INFO, as over HTTP/2, and no traceback of aiohttp's parser."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
@@ -55,14 +55,14 @@ _http1_logger.addFilter(_PeersMistakes())
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On which a server takes clients."""
+    """The terms on which a server takes clients."""
 
     patience: Patience = field(default_factory=Patience)
     connections_max: int = HTTP_CONNECTIONS_MAX
     always: frozenset[str] = frozenset()
     """Paths that are answered over HTTP/1.1 when there are too many connections, too.
 
-    Whoever watches over a server must not take a busy one for a dead one.
+    A program that watches over a server must not take a busy one for a dead one.
     """
 
 
@@ -87,13 +87,13 @@ class Server:
         self.port = 0
         """The port that is listened on: the one asked for, or the one the system chose for 0."""
         self.refused = 0
-        """Connections that were one too many."""
+        """The number of connections that were one too many."""
         self.cut_off = 0
-        """Streams and connections whose clients were too slow."""
+        """The number of streams and connections whose clients were too slow."""
 
     @property
     def connection_count(self) -> int:
-        """Open connections, whatever they speak."""
+        """Return the number of open connections, of either protocol."""
         undecided = len(self._undecided) + (self._handshakes.count if self._handshakes is not None else 0)
         return undecided + self._decided_count
 
@@ -119,13 +119,13 @@ class Server:
         await asyncio.gather(self._http1.shutdown(grace_s), *closing)
         if self._looking is not None:
             self._looking.cancel()
-        with suppress(TimeoutError):  # From Python 3.12 on it waits for connections, too.
+        with suppress(TimeoutError):  # From Python 3.12 on `wait_closed` waits for connections, too.
             async with asyncio.timeout(grace_s):
                 await self._listener.wait_closed()
         await self._runner.cleanup()
 
     def _accepting(self, ssl_context: ssl.SSLContext | None) -> Callable[[], asyncio.Protocol]:
-        """Makes what a new connection talks to first."""
+        """Return a factory of the first protocol of a new connection."""
         if ssl_context is None:
             return lambda: FirstBytes(self._undecided, self._adopt)
         self._handshakes = Handshakes(ssl_context, self._secured)
@@ -161,7 +161,7 @@ class Server:
             _hand_over(transport, self._http1(), _last_request(first) if refusal is not None else first)
 
     def _refusal(self, transport: asyncio.Transport) -> ThrottledError | None:
-        """Of one connection too many."""
+        """Return the refusal of one connection too many; None where there is room."""
         most, holder = self._terms.connections_max, peer_holder(transport)
         left = most - self._decided_count
         if left < 1:
@@ -190,7 +190,7 @@ class Server:
                 self.cut_off += 1
 
     def _unread(self) -> list[tuple[RequestHandler, int]]:
-        """Connections of HTTP/1.1 whose clients have something to take, and how much they have taken so far."""
+        """Return the HTTP/1.1 connections whose clients have something to take, and how much they have taken so far."""
         transports = [(handler, handler.transport) for handler in self._http1.connections]
         return [
             (handler, bytes_taken(transport))
@@ -200,7 +200,7 @@ class Server:
 
 
 class _Belonging:
-    """Which connections are open, by whose they are. Those that have closed are forgotten when it matters."""
+    """The open connections, by their holders. Closed ones are forgotten when a count comes near its limit."""
 
     def __init__(self) -> None:
         self._transports: dict[str, set[asyncio.Transport]] = {}
@@ -209,7 +209,7 @@ class _Belonging:
         self._transports.setdefault(peer_holder(transport), set()).add(transport)
 
     def count(self, holder: str, at_most: int) -> int:
-        """How many this one has. Above `at_most` it is looked at which have closed."""
+        """Return how many connections this holder has. Above `at_most` closed ones are removed first."""
         if len(self._transports.get(holder, ())) > at_most:
             self._forget_closed_of(holder)
         return len(self._transports.get(holder, ()))
@@ -234,13 +234,13 @@ def _hand_over(
 
 
 def _last_request(head: bytes) -> bytes:
-    """The same, and the connection is closed once it is answered: else who asks for a probe first would stay."""
+    """Return the same head with `Connection: close`: otherwise a client that asks for a probe first would stay."""
     line, end, rest = head.partition(b"\n")
     return line + end + b"Connection: close\r\n" + rest
 
 
 def _path(head: bytes) -> str:
-    """Of the first line of a head."""
+    """Return the path in the first line of a head."""
     target = head.partition(b"\n")[0].partition(b" ")[2].partition(b" ")[0]
     return target.partition(b"?")[0].decode("latin-1")
 
@@ -255,7 +255,7 @@ async def serve(
 ) -> Server:
     """Listen on `host:port` (0: any free port) and answer both protocols with `app`. Raises `OSError` on a bad address.
 
-    `ssl_context` is told to offer `h2` and `http/1.1` by ALPN.
+    `ssl_context` is set to offer `h2` and `http/1.1` by ALPN.
     """
     if ssl_context is not None:
         ssl_context.set_alpn_protocols(_ALPN_PROTOCOLS)

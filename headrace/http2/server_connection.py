@@ -4,12 +4,12 @@ The event loop owns it from the first bytes to the loss of the socket. `buffer_u
 the one writer; neither ever waits for application code. A stream lives from its request head until its handler is
 done and its response is framed:
 
-    RequestReceived ──> handling ──> responded ──> gone
+RequestReceived ──> handling ──> responded ──> gone
                            └── reset, lost, or grace over: the task is cancelled ──> gone
 
 Invariants: a handler runs as a task of its own and is cancelled as soon as its client has gone; bytes that no handler
 will take are credited when they are discarded; at most `H2_TASKS_MAX` handlers run, cancelled ones that have not
-finished included, so that opening and resetting streams in a hurry gains nothing (CVE-2023-44487); no more than about
+finished included, so that opening and resetting streams fast gains nothing (CVE-2023-44487); no more than about
 `H2_SEND_BUFFER_BYTES` lie in the socket's buffer before reading stops. `headrace.http2.server` creates it.
 """
 
@@ -46,20 +46,21 @@ from headrace.http2.slow_clients import Patience, Slowness, bytes_taken
 from headrace.http2.writing import WritingTurns, write_gathered
 
 H2_TASKS_MAX = 2 * H2_MAX_CONCURRENT_STREAMS
-"""Handlers of one connection: more than its streams, because a task ends a little later than its stream."""
+"""The number of handlers of one connection: more than its streams, because a task ends a little later than its
+stream."""
 H2_STREAM_SEND_BUFFER_BYTES = 256 << 10
-"""What one stream may have waiting for window or socket before its writer waits."""
+"""The bytes that one stream may have waiting for window or socket before its writer waits."""
 H2_UNWRITTEN_BYTES_MAX = 256 << 10
-"""What a socket may leave unwritten before the writers of its streams wait."""
+"""The bytes that a socket may leave unwritten before the writers of its streams wait."""
 
 
 logger = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT_S = 5.0
-"""What a client gets to take our last bytes."""
+"""The time that a client gets to take our last bytes."""
 _LINGER_S = limits.HTTP_LINGER_MS / 1000
 _SOCKET = 0
-"""Beside the ids of streams."""
+"""The key of the socket beside the ids of streams."""
 
 
 class ServerConnection(WritingTurns):
@@ -72,7 +73,7 @@ class ServerConnection(WritingTurns):
         patience: Patience,
         lingering: Lingering,
     ) -> None:
-        """`read_buffer` is empty whenever the loop turns: all connections of a server may share one."""
+        """Take `read_buffer`, which is empty whenever the loop turns: all connections of a server may share one."""
         super().__init__()
         self._app_server = app_server
         self._on_lost = on_lost
@@ -86,14 +87,14 @@ class ServerConnection(WritingTurns):
         """Streams whose handler is done while their response is still being framed."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._alone = False
-        """The event that is carried out is all that came."""
+        """True where the event that is carried out is all that came."""
         self._reading = True
         self._idle_from: tuple[int, int] | None = None
-        """Since when no stream was opened after which; None while one is open."""
+        """The time since which no stream is open, and the stream that was opened last; None while one is open."""
         self._idle = asyncio.Event()
         self._abort: asyncio.TimerHandle | None = None
 
-    # -- asyncio's side --------------------------------------------------------------------------------------------
+    # -- the side of asyncio ---------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._loop = asyncio.get_running_loop()
@@ -110,7 +111,7 @@ class ServerConnection(WritingTurns):
         self.data_received(self._read_buffer[:nbytes])
 
     def data_received(self, data: bytes | memoryview) -> None:
-        """Also called with the first bytes, which showed that the client speaks HTTP/2."""
+        """Take bytes that have arrived, also the first ones, which showed that the client speaks HTTP/2."""
         self._flush_scheduled = True  # at the end of this: what is answered on the spot leaves at once
         try:
             events = self._engine.receive_data(data, int(self._loop.time() * 1000))
@@ -222,7 +223,8 @@ class ServerConnection(WritingTurns):
             self._finish(stream, responded=writer.ended)
 
     def _finish(self, stream: ServerStream, *, responded: bool) -> None:
-        """The handler is done: what it left unread is discarded, what it left unsaid is a reset."""
+        """End the stream once its handler is done: what it left unread is discarded, a response that it left open is a
+        reset."""
         self._drop_task(stream)
         self._streams.pop(stream.stream_id, None)
         stream.body.discard()
@@ -235,15 +237,16 @@ class ServerConnection(WritingTurns):
         self._maybe_idle()
 
     def _drop_task(self, stream: ServerStream) -> None:
-        """In its last step, or as it never has a first one: a callback for its end would cost each request more."""
+        """Forget the stream's task, which is in its last step or never has a first one: a callback at its end would
+        cost each request more."""
         if stream.task is not None:
             self._tasks.discard(stream.task)
 
     def _stop_upload(self, stream_id: int) -> None:
-        """The response is complete: a client that still uploads may stop (RFC 9113 section 8.1).
+        """Have a client that still uploads stop, as the response is complete (RFC 9113 section 8.1).
 
-        Not at once, as some clients (curl 7.88) then lose the response that they have: the upload is discarded for a
-        while first, as aiohttp does over HTTP/1.1.
+        That is not done at once, as some clients (curl 7.88) then lose the response that they have: the upload is
+        discarded for a while first, as aiohttp does over HTTP/1.1.
         """
         if self._engine.is_receiving(stream_id):
             self._loop.call_later(limits.HTTP_LINGER_MS / 1000, self.reset, stream_id, ErrorCode.NO_ERROR)
@@ -260,7 +263,7 @@ class ServerConnection(WritingTurns):
         self._maybe_idle()  # A task that is cancelled before its first step never gets to `_finish`.
 
     def _forget(self, stream_id: int, reason: str) -> None:
-        """Nothing more is sent on this stream, whose handler may be done or not."""
+        """Forget a stream on which nothing more is sent, whether its handler is done or not."""
         if stream_id in self._streams:
             self._abandon(self._streams[stream_id], reason)
         elif self._responded.pop(stream_id, None) is not None:
@@ -309,7 +312,7 @@ class ServerConnection(WritingTurns):
         if moved:
             self._moved(moved)
         elif self._reading and self._transport.get_write_buffer_size() > limits.H2_SEND_BUFFER_BYTES:
-            self._reading = False  # A peer that asks and never reads the answers.
+            self._reading = False  # This peer asks and never reads the answers.
             self._transport.pause_reading()
         return bool(moved)
 
@@ -329,7 +332,7 @@ class ServerConnection(WritingTurns):
             self._idle.set()
 
     def look(self, now_ms: int) -> int:
-        """Asked now and then: cut off what is too slow, close what is not used. How many were cut off."""
+        """Cut off what is too slow and close what is not used. Return how many were cut off; called now and then."""
         slow = self._slowness.of(self._waiting(), now_ms)
         if _SOCKET in slow:
             logger.info("HTTP/2 connection from %s closed: the client does not read", self._protocol.peername)
@@ -348,7 +351,8 @@ class ServerConnection(WritingTurns):
         return len(slow)
 
     def _waiting(self) -> list[tuple[int, int]]:
-        """What waits for the client, and how much of it has moved: the socket; else streams, for their windows."""
+        """Return what waits for the client, and how much of it has moved: the socket; without it the streams, for their
+        windows."""
         if self._transport.get_write_buffer_size():
             return [(_SOCKET, bytes_taken(self._transport))]
         every = (*self._streams.values(), *self._responded.values())
@@ -375,21 +379,21 @@ class ServerConnection(WritingTurns):
         await self._lost.wait()
 
     def _break_off(self) -> None:
-        """The client broke HTTP/2, and is told so, though it may be sending still."""
+        """Tell the client that it broke HTTP/2, and break off, though it may be sending still."""
         self._abandon_all("the client broke HTTP/2")
         self._flush()
         self._lingering.keep(self._transport)
         self.connection_lost(None)
 
     def _close_transport(self) -> None:
-        """Close once the socket has taken what is written; a client that takes nothing is not waited for."""
+        """Close once the socket has taken what is written, without waiting for a client that takes nothing."""
         if not self._transport.is_closing():
             self._flush()
             self._transport.close()
             self._abort = self._loop.call_later(_LINGER_S, self._maybe_abort, self._loop.time() + _CLOSE_TIMEOUT_S)
 
     def _maybe_abort(self, deadline_s: float) -> None:
-        """TLS would wait for the client to say that it closes, too: it is enough that we have said it."""
+        """Abort after `deadline_s`: TLS would wait for the client's own close, too, and ours is enough."""
         if self._transport.get_write_buffer_size() and self._loop.time() < deadline_s:
             self._abort = self._loop.call_later(_LINGER_S, self._maybe_abort, deadline_s)
         else:

@@ -1,8 +1,8 @@
-"""The time that a server gives its clients: for what they send, for what they are to take, for what they do not do.
+"""The time that a server gives its clients: to send, to take what is sent to them, and to stay idle.
 
-A client is too slow when, for `stall_ms` on end, there was something for it to do and it moved fewer than
-`least_bytes`. A client that has nothing to do is never slow, so an endless stream may be silent for days. `Pace`
-judges one direction of one stream or connection, from what it is told now and then; it needs no timer of its own.
+A client is too slow when, for `stall_ms` without a break, there was something for it to do and it moved fewer than
+`least_bytes`. A client that has nothing to do is never slow, so an endless stream may be silent for days. `Pace` judges
+one direction of one stream or connection, from counts that it gets now and then; it needs no timer of its own.
 """
 
 import socket
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 HTTP_IDLE_MS = 600_000
-"""A connection without a request for so long is closed, as Kafka does (connections.max.idle.ms)."""
+"""The time without a request after which a connection is closed, as Kafka does (connections.max.idle.ms)."""
 HTTP_STALL_MS = 60_000
-"""A client that is to send or to take something must move `HTTP_STALL_BYTES` in this time, or it is cut off."""
+"""The time in which a client that is to send or to take something must move `HTTP_STALL_BYTES`; else it is cut off."""
 HTTP_STALL_BYTES = 64 << 10
 
 
 _BYTES_ACKED: Final = struct.Struct("=Q")
 _BYTES_ACKED_AT: Final = 120
-"""Where `struct tcp_info` of Linux has `tcpi_bytes_acked`."""
+"""The offset of `tcpi_bytes_acked` in `struct tcp_info` of Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +29,28 @@ class Patience:
     stall_ms: int = HTTP_STALL_MS
     least_bytes: int = HTTP_STALL_BYTES
     idle_ms: int = HTTP_IDLE_MS
-    """A connection without a request for so long is closed."""
+    """The time without a request after which a connection is closed."""
 
     @property
     def look_s(self) -> float:
-        """How often to look: a client gets a tenth more than it is told at most."""
+        """Return how often to check: a client gets at most a tenth more than its limit."""
         return min(self.stall_ms, self.idle_ms) / 10_000
 
 
 class Pace:
-    """One direction of one client, from the moment that something waits for it."""
+    """The pace of one direction of one client, from the moment that something waits for it."""
 
     __slots__ = ("_moved", "_patience", "_since_ms")
 
     def __init__(self, patience: Patience, moved: int, now_ms: int) -> None:
-        """`moved`: any count of bytes that grows as the client moves them."""
+        """Take `moved`, any count of bytes that grows as the client moves them."""
         self._patience = patience
         self._moved = moved
         self._since_ms = now_ms
 
     @property
     def judged_ms(self) -> int:
-        """When it is judged next."""
+        """Return when it is judged next."""
         return self._since_ms + self._patience.stall_ms
 
     def is_too_slow(self, moved: int, now_ms: int) -> bool:
@@ -65,14 +65,15 @@ _K = TypeVar("_K")
 
 
 class Slowness(Generic[_K]):
-    """Of several at once, by any key."""
+    """The paces of several at once, by any key."""
 
     def __init__(self, patience: Patience) -> None:
         self.patience = patience
         self._paces: dict[_K, Pace] = {}
 
     def of(self, waiting: Iterable[tuple[_K, int]], now_ms: int) -> list[_K]:
-        """Which of all that wait now, each with what it has moved, are too slow. Who is not named waits no longer."""
+        """Return which of all that wait now, each with what it has moved, are too slow. A key that is not given waits
+        no longer."""
         before, self._paces = self._paces, {}
         slow = []
         for key, moved in waiting:
@@ -86,7 +87,8 @@ class Slowness(Generic[_K]):
 
 
 def bytes_taken(transport: Transport) -> int:
-    """How much the other end of a TCP connection has taken so far; elsewhere, how far below 0 the buffer is filled."""
+    """Return how much the other end of a TCP connection has taken so far; elsewhere, how far below 0 the buffer is
+    filled."""
     option: int | None = getattr(socket, "TCP_INFO", None)
     sock: socket.socket | None = transport.get_extra_info("socket")
     if option is not None and sock is not None:

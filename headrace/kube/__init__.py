@@ -1,1 +1,1 @@
-"""The one Kubernetes client of the house: typed list, watch, compare-and-set, Lease."""
+"""The one Kubernetes client of Headrace: typed list, watch, compare-and-set, Lease."""

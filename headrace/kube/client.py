@@ -1,4 +1,4 @@
-"""The one Kubernetes client in the house: list, get, create, replace, patch, delete, on typed resources.
+"""The one Kubernetes client of Headrace: list, get, create, replace, patch, delete, on typed resources.
 
 A process has one `KubeClient`, closed at its end; any number of tasks of one event loop may use it. Every request has
 a time limit. A read is repeated, twice at most, where the server answers that it cannot just now: one bad answer in
@@ -6,7 +6,8 @@ ten must not fail a caller that needs ten of them. A write is sent once. It rais
 `headrace.kube.errors`, also where an object that was asked for by name cannot be read (UnreadableObjectError); a list
 leaves such objects out, counts and logs them, so that one bad object does not blind a process to all others.
 
-`Backoff` says how long a caller waits before it asks again: exponential, with jitter, so that callers do not keep step.
+`Backoff` computes how long a caller waits before it asks again: exponential, with jitter, so that callers do not keep
+step.
 """
 
 import asyncio
@@ -26,14 +27,14 @@ from headrace.kube.errors import ApiBusyError, ApiUnavailableError, KubeConfigEr
 from headrace.kube.resource import ObjectKey, Resource
 
 API_READ_PAUSES_MS = (50, 250)
-"""What is read is asked for again after these, more or less, where the API server answers 429 or 5xx."""
+"""The pauses, more or less, before a read is sent again where the API server answers 429 or 5xx."""
 API_LINE_BYTES_MAX = 2 << 20
 """The longest line of a watch: an object has 1.5 MiB at most."""
 API_BACKOFF_MAX_MS = 10_000
 
 
 class Backoff:
-    """Full jitter over a ceiling that doubles with each failure, never below the least."""
+    """Pauses with full jitter under a ceiling that doubles with each failure, never below the least."""
 
     def __init__(self, rng: Random, least_ms: int = API_BACKOFF_MIN_MS, most_ms: int = API_BACKOFF_MAX_MS) -> None:
         self._rng = rng
@@ -42,12 +43,12 @@ class Backoff:
         self._ceiling_ms = least_ms
 
     def next_ms(self) -> float:
-        """The wait after one more failure."""
+        """Return the wait after one more failure."""
         self._ceiling_ms = min(2 * self._ceiling_ms, self._most_ms)
         return self._rng.uniform(self._least_ms, self._ceiling_ms)
 
     def reset(self) -> None:
-        """It worked: the next failure waits briefly again."""
+        """Start again after a success: the next failure waits briefly."""
         self._ceiling_ms = self._least_ms
 
 
@@ -63,21 +64,21 @@ _REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=API_REQUEST_TIMEOUT_MS / 1000, co
 class Listing(Generic[T]):
     items: tuple[T, ...]
     resource_version: str
-    """Of the whole list: where a watch goes on from."""
+    """The version of the whole list, from which a watch continues."""
     left_out: int = 0
-    """Objects that cannot be read ..."""
+    """The number of objects that cannot be read ..."""
     unreadable: tuple[ObjectKey, ...] = ()
     """... and which they are."""
 
 
 class KubeClient:
     def __init__(self, credentials: Credentials) -> None:
-        """Raises KubeConfigError for certificates that cannot be read."""
+        """Take the credentials. Raises KubeConfigError for certificates that cannot be read."""
         self.credentials = credentials
         self.namespace = credentials.namespace
         self._tls = credentials.ssl_context()
         self._session: aiohttp.ClientSession | None = None
-        """Made with the first request, within the event loop that it belongs to."""
+        """The session, made with the first request, within the event loop that it belongs to."""
 
     @classmethod
     async def connect(cls, *, kubeconfig: str | None = None, context: str | None = None) -> "KubeClient":
@@ -97,9 +98,9 @@ class KubeClient:
     async def list(
         self, resource: Resource[T], *, namespace: str | None = None, label_selector: str = "", name: str = ""
     ) -> Listing[T]:
-        """All objects, as they are now (a list without resourceVersion is linearizable); `namespace` None is all.
+        """Return all objects as they are now (a list without resourceVersion is linearizable); `namespace` None is all.
 
-        With a `name` that one alone, where it is there: then rights on that one object are enough.
+        With a `name` only that object, where it exists: rights on that one object are then enough.
         """
         query = selection(label_selector, name)
         answer = await self._read(resource.path(namespace), query)
@@ -111,17 +112,17 @@ class KubeClient:
         return Listing(readable, version, len(unreadable), unreadable)
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
-        """One object as it is now: a GET without resourceVersion is linearizable."""
+        """Return one object as it is now: a GET without resourceVersion is linearizable."""
         return _parsed(resource, await self._read(resource.path(namespace, name)))
 
     async def create(self, resource: Resource[T], obj: Object) -> T:
-        """Raises AlreadyExistsError."""
+        """Create one object. Raises AlreadyExistsError."""
         return _parsed(resource, await self._request("POST", resource.path(_namespace_of(obj)), body=obj))
 
     async def replace(self, resource: Resource[T], obj: Object, *, subresource: str | None = None) -> T:
-        """PUT: with `metadata.resourceVersion` a compare-and-set. Raises ConflictError, NotFoundError.
+        """Send a PUT: with `metadata.resourceVersion` it is a compare-and-set. Raises ConflictError, NotFoundError.
 
-        With `status` as subresource that alone is written, and nothing of it is written without.
+        With `status` as subresource only the status is written, and without it everything but the status.
         """
         path = resource.path(_namespace_of(obj), obj["metadata"]["name"], subresource)
         return _parsed(resource, await self._request("PUT", path, body=obj))
@@ -135,7 +136,7 @@ class KubeClient:
         *,
         subresource: str | None = None,
     ) -> T:
-        """JSON merge patch (RFC 7386); with `metadata.resourceVersion` in it a compare-and-set too."""
+        """Send a JSON merge patch (RFC 7386); with `metadata.resourceVersion` in it, it is a compare-and-set too."""
         path = resource.path(namespace, name, subresource)
         answer = await self._request("PATCH", path, body=merge_patch, content_type=_MERGE_PATCH)
         return _parsed(resource, answer)
@@ -153,7 +154,7 @@ class KubeClient:
         """Ask for deletion. Raises NotFoundError, and ConflictError where `uid` or `resource_version` is given and the
         object has another.
 
-        `grace_period_s` is for Pods: 0 is the word of whoever ran it that its process is gone.
+        `grace_period_s` is for Pods: 0 states that the Pod's process is gone; only the program that ran it knows that.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         asked = {"uid": uid, "resourceVersion": resource_version}
@@ -167,14 +168,14 @@ class KubeClient:
     async def stream(
         self, path: str, query: _Query, timeout: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The open response of an endless GET, for `headrace.kube.watch` alone."""
+        """Open an endless GET and yield its response, for `headrace.kube.watch` alone."""
         response = await self._send("GET", path, query=query, timeout=timeout)
         try:
             if response.status != 200:
                 raise error_of(response.status, await response.read(), f"GET {path}")
             yield response
         finally:
-            # Not `release`: what is left of an endless answer must not be waited for.
+            # `release` would wait for what is left of an endless answer.
             response.close()
 
     async def _read(self, path: str, query: _Query = ()) -> dict[str, Any]:
@@ -254,13 +255,13 @@ class KubeClient:
 
 
 def selection(label_selector: str, name: str) -> list[tuple[str, str]]:
-    """The part of a query that chooses among the objects of a collection."""
+    """Return the part of a query that chooses among the objects of a collection."""
     query = [("labelSelector", label_selector)] if label_selector else []
     return [*query, ("fieldSelector", f"metadata.name={name}")] if name else query
 
 
 def _parsed(resource: Resource[T], obj: Object) -> T:
-    """Raises UnreadableObjectError."""
+    """Return the typed object. Raises UnreadableObjectError."""
     try:
         return resource.parse(obj)
     except ValueError as error:
@@ -270,7 +271,7 @@ def _parsed(resource: Resource[T], obj: Object) -> T:
 
 
 def parse_or_log(resource: Resource[T], obj: Object) -> T | None:
-    """The typed object; None, and a line in the log, where it cannot be read."""
+    """Return the typed object; None, and a line in the log, where it cannot be read."""
     try:
         return resource.parse(obj)
     except ValueError as error:

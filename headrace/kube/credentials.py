@@ -5,8 +5,8 @@ The order is: the path that is given, `KUBECONFIG`, `~/.kube/config`, the pod's 
 token is read again as it is rotated.
 
 A pod's account and a simple kubeconfig are read here, without the Kubernetes library, whose loading takes 0.2 seconds
-and 20 MB. The library is loaded, then and not before, for what is not simple: exec plugins, cloud providers, merged
-files, certificates inside the file, and mistakes, which it explains.
+and 20 MB. The library is loaded, then and not before, for configurations that are not simple: exec plugins, cloud
+providers, merged files, certificates inside the file, and mistakes, which it explains.
 
 `Authorization` is the header for other transports than the Kubernetes client. A token may be short-lived and a
 `consume --follow` runs for days, so the header is read anew every KUBE_AUTHORIZATION_AGE_MS_MAX. Threads may share it.
@@ -31,7 +31,7 @@ from headrace.core.browsers import is_loopback_name
 from headrace.kube.errors import KubeConfigError, NoKubeConfigError
 
 KUBE_AUTHORIZATION_AGE_MS_MAX = 60_000
-"""Whoever logs in to the API server by a header reads it anew after this time: tokens are short-lived."""
+"""The time after which an Authorization header is read anew: tokens are short-lived."""
 
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -45,12 +45,12 @@ class PlainConfig:
     namespace: str
     ca_file: str | None = None
     client_certificate: tuple[str, str] | None = None
-    """Paths of the certificate and its key."""
+    """The paths of the certificate and its key."""
     token: str | None = None
     token_file: str | None = None
 
     def authorization(self) -> str | None:
-        """Fresh: whoever rotates the token replaces the file. Raises OSError."""
+        """Return a fresh value: a program that rotates the token replaces the file. Raises OSError."""
         token = _text_of(Path(self.token_file)) if self.token_file else self.token
         return f"Bearer {token}" if token else None
 
@@ -102,7 +102,8 @@ def _named(items: list[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
 
 
 def _text_of(file: Path) -> str:
-    """Raises OSError that names the file, where it is not text too: a file that is replaced later may be."""
+    """Return the text of a file. Raises an OSError that names the file, also where it is no text: such a file may be
+    replaced later."""
     try:
         return file.read_text(encoding="utf-8").strip()
     except UnicodeDecodeError as error:
@@ -113,19 +114,19 @@ def _text_of(file: Path) -> str:
 class Credentials:
     server: str
     namespace: str
-    """Of the context, or of the pod; else `default`."""
+    """The namespace of the context, or of the pod; else `default`."""
     authorization: Callable[[], Awaitable[str | None]]
-    """The value of the Authorization header, fresh. Raises OSError."""
+    """A function that returns the value of the Authorization header, fresh. Raises OSError."""
     ca_file: str | None = None
     client_certificate: tuple[str, str] | None = None
-    """Paths of the certificate and its key."""
+    """The paths of the certificate and its key."""
     insecure: bool = False
     proxy: str | None = None
     tls_server_name: str | None = None
 
     @property
     def detour(self) -> str | None:
-        """What only `KubeClient` itself can do on the way to this server; None: anybody can reach it."""
+        """Return what only `KubeClient` itself can do on the way to this server; None: any client can reach it."""
         if self.proxy:
             return f"proxy-url {self.proxy}"
         if self.tls_server_name:
@@ -134,17 +135,17 @@ class Credentials:
 
     @property
     def takes_proxy_of_environment(self) -> bool:
-        """A proxy from the environment cannot reach a server on this very machine."""
+        """Return whether a proxy from the environment may be used: it cannot reach a server on this very machine."""
         return not is_loopback_name(urlsplit(self.server).hostname or "")
 
     @property
     def keeps_secrets(self) -> bool:
-        """Whether nobody on the way to the server can read what is sent."""
+        """Return whether nobody on the way to the server can read what is sent."""
         parts = urlsplit(self.server)
         return parts.scheme == "https" or is_loopback_name(parts.hostname or "")
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """None for plain HTTP. Raises KubeConfigError."""
+        """Return the TLS context, None for plain HTTP. Raises KubeConfigError."""
         if not self.server.startswith("https:"):
             return None
         try:
@@ -160,7 +161,7 @@ class Credentials:
 
 
 async def load_credentials(kubeconfig: str | None = None, context: str | None = None) -> Credentials:
-    """Raises KubeConfigError with the remedy where nothing usable is found."""
+    """Return the credentials. Raises KubeConfigError with the remedy where nothing usable is found."""
     path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     from_file = _is_there(path)
     if not from_file and (kubeconfig is not None or "KUBERNETES_SERVICE_HOST" not in os.environ):
@@ -172,7 +173,9 @@ async def load_credentials(kubeconfig: str | None = None, context: str | None = 
         return _of_plain(plain) if plain else await _by_library(path if from_file else None, context)
     except (yaml.YAMLError, OSError) as error:
         raise KubeConfigError(f"kubeconfig {path} cannot be used: {error}") from error
-    except UnicodeDecodeError as error:  # The library's: it reads the files that a kubeconfig names, as `tokenFile`.
+    except (
+        UnicodeDecodeError
+    ) as error:  # The library reads it: it opens the files that a kubeconfig names, as `tokenFile`.
         raise KubeConfigError(f"kubeconfig {path} cannot be used: a file that it names is not UTF-8 text") from error
 
 
@@ -188,7 +191,7 @@ def _of_plain(plain: PlainConfig) -> Credentials:
 
 
 async def _by_library(path: str | None, context: str | None) -> Credentials:
-    """`path` None: the pod. Raises KubeConfigError, YAMLError, OSError."""
+    """Load the credentials with the library; `path` None: the pod. Raises KubeConfigError, YAMLError, OSError."""
     from kubernetes.aio import config
     from kubernetes.aio.client import Configuration
 
@@ -222,7 +225,7 @@ _HEADER = "authorization"
 
 
 class Authorization(Mapping[str, str]):
-    """The headers that say who we are: one, or none where the credentials are not in a header."""
+    """The headers that identify us: one, or none where the credentials are not in a header."""
 
     def __init__(
         self,
@@ -232,7 +235,7 @@ class Authorization(Mapping[str, str]):
         *,
         age_ms_max: int = KUBE_AUTHORIZATION_AGE_MS_MAX,
     ) -> None:
-        """`value` is what was just read from the kubeconfig."""
+        """Take `value`, which was just read from the kubeconfig."""
         self._age_ms_max = age_ms_max
         self._source = (kubeconfig, context)
         self._value = value
@@ -240,7 +243,7 @@ class Authorization(Mapping[str, str]):
         self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> str:
-        """Raises KubeConfigError where the kubeconfig cannot be read any more."""
+        """Return the header. Raises KubeConfigError where the kubeconfig cannot be read any more."""
         value = self._fresh() if name == _HEADER else None
         if value is None:
             raise KeyError(name)
@@ -256,7 +259,7 @@ class Authorization(Mapping[str, str]):
         with self._lock:
             age_ms = (time.monotonic() - self._read_at) * 1000
             if self._value is not None and age_ms >= self._age_ms_max:
-                # In a thread of its own: the caller's may run an event loop.
+                # The library runs in a thread of its own: the caller's may run an event loop.
                 with ThreadPoolExecutor(1) as thread:
                     self._value = thread.submit(asyncio.run, self._read()).result() or self._value
                 self._read_at = time.monotonic()

@@ -1,4 +1,5 @@
-"""What the Kubernetes API answers, as typed errors. Raised by `headrace.kube` alone, handled by everything above it.
+"""The answers of the Kubernetes API as typed errors. `headrace.kube` alone raises them, everything above it handles
+them.
 
 While the API server is away `ApiUnavailableError` is ordinary: callers back off and go on with what they know. After it
 a write may or may not have landed: read the object again before deciding anew. A `ConflictError` decides nothing either
@@ -12,7 +13,7 @@ from headrace.core.errors import HeadraceError, LocalError
 
 
 class KubeConfigError(LocalError):
-    """No usable kubeconfig: the message names the file and the remedy."""
+    """There is no usable kubeconfig: the message names the file and the remedy."""
 
     code = "KubeConfig"
 
@@ -24,7 +25,7 @@ class NoKubeConfigError(KubeConfigError):
 
 
 class ApiError(HeadraceError):
-    """Any other answer of the API server. `reason` is the CamelCase word of its Status, as `Forbidden`."""
+    """The API server answered with any other error. `reason` is the CamelCase word of its Status, as `Forbidden`."""
 
     code = "Api"
 
@@ -49,14 +50,14 @@ class AlreadyExistsError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """No such object, namespace or resource (HTTP 404)."""
+    """There is no such object, namespace or resource (HTTP 404)."""
 
     code = "ApiNotFound"
     status = 404
 
 
 class ForbiddenError(ApiError):
-    """Not logged in, or not allowed to do this (HTTP 401, 403)."""
+    """The caller is not logged in, or not allowed to do this (HTTP 401, 403)."""
 
     code = "ApiForbidden"
     status = 403
@@ -70,7 +71,8 @@ class InvalidObjectError(ApiError):
 
 
 class UnreadableObjectError(ApiError):
-    """The object is there, and is not what its kind should be: somebody must mend it. Other objects are no matter."""
+    """The object is there, and is not what its kind should be: somebody must correct it. Other objects are not
+    affected."""
 
     code = "ApiUnreadable"
 
@@ -84,7 +86,7 @@ class GoneError(ApiError):
 
 
 class ApiUnavailableError(ApiError):
-    """No answer (connection, timeout), or too busy to give one (HTTP 429, 5xx)."""
+    """The API server did not answer (connection, timeout), or was too busy to (HTTP 429, 5xx)."""
 
     code = "ApiUnavailable"
     status = 503
@@ -92,7 +94,7 @@ class ApiUnavailableError(ApiError):
 
 
 class ApiBusyError(ApiUnavailableError):
-    """It has answered, but not what was asked for (HTTP 429, 5xx): the next time may be better."""
+    """The API server answered, but not with what was asked for (HTTP 429, 5xx): the next time may be better."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -108,7 +110,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def error_of(status: int, body: bytes, request: str) -> ApiError:
-    """The error of an answer with this HTTP status; `request` (as `GET /api/v1/pods`) says what was asked."""
+    """Return the error for an answer with this HTTP status; `request` names the request (as `GET /api/v1/pods`)."""
     answer = _parse_status(body)
     reason = str(answer.get("reason") or "")
     message = str(answer.get("message") or f"HTTP {status}")

@@ -1,4 +1,5 @@
-"""Kubernetes Events, for people who run `kubectl describe`. Best effort: what cannot be recorded is logged, no more.
+"""Kubernetes Events, for people who run `kubectl describe`. Best effort: an Event that cannot be recorded is logged,
+and that is all.
 
 A repeat (same object, reason and message) raises the `count` of the Event that is there already. One recorder per
 process; it remembers the last RECORDED_EVENTS_MAX Events.
@@ -23,7 +24,7 @@ RECORDED_EVENTS_MAX = 512
 
 _log = logging.getLogger(__name__)
 _MESSAGE_LENGTH_MAX = 1024
-"""The API server's own bound on `message`."""
+"""The API server's bound on `message`."""
 
 
 class EventType(StrEnum):
@@ -52,7 +53,7 @@ class EventRecorder:
         self._recorded: OrderedDict[tuple[str, ...], _Recorded] = OrderedDict()
 
     async def record(self, regarding: Regarding, type_: EventType, reason: str, message: str) -> None:
-        """Say it once, or once more. Never raises an ApiError."""
+        """Record an Event, or raise the count of one that is there. Never raises an ApiError."""
         metadata = regarding.metadata
         key = (regarding.resource.kind, metadata.namespace, metadata.name, metadata.uid, reason, message)
         try:

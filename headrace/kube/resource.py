@@ -1,4 +1,4 @@
-"""The kinds that Headrace talks about: where they live in the API, and how their objects become typed values."""
+"""The kinds that Headrace uses: their place in the API, and how their objects become typed values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 class ObjectKey(NamedTuple):
-    """Which object of a kind."""
+    """The key of one object within its kind."""
 
     namespace: str
     name: str
 
     @classmethod
     def of(cls, obj: Object) -> "ObjectKey":
-        """Whatever else it is."""
+        """Return the key of an object of any kind."""
         metadata = obj.get("metadata") or {}
         return cls(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
 
@@ -33,7 +33,7 @@ class Resource(Generic[T]):
     """One kind. `parse` raises InvalidResourceError (a ValueError) for an object that it cannot read."""
 
     group: str
-    """Empty for the core group."""
+    """The API group; empty for the core group."""
     version: str
     plural: str
     kind: str
@@ -45,7 +45,7 @@ class Resource(Generic[T]):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
-        """The path of one object, or of the collection; `namespace` None is all namespaces."""
+        """Return the path of one object, or of the collection; `namespace` None is all namespaces."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace is not None and self.namespaced:
             parts += ["namespaces", namespace]
@@ -55,7 +55,7 @@ class Resource(Generic[T]):
 
 
 def raw_resource(group: str, version: str, plural: str, kind: str, *, namespaced: bool = True) -> "Resource[Object]":
-    """A kind that Headrace has no type for: its objects stay as they are."""
+    """Return a kind that Headrace has no type for: its objects stay as they are."""
     return Resource(group, version, plural, kind, _as_it_is, namespaced)
 
 

@@ -1,10 +1,10 @@
-"""A watch that does not end: what there is, then every change, through lost connections and silent servers.
+"""An endless watch: the objects that are there, then every change, through lost connections and silent servers.
 
-`Listed` comes first and after every loss (410, an error, silence): it is the whole truth, what is not in it is gone.
+`Listed` comes first and after every loss (410, an error, silence): it has all objects; one that is not in it is gone.
 `Changed` and `Removed` come in between, in the server's order. An object that cannot be read is there all the same:
-`Listed` names it, `Unreadable` says that it has become so. A server ends a healthy watch after a while; that is no
-loss, the next one goes on from the same place. Each iterator owns one request at a time; close it (`aclosing`), or
-cancel the task that iterates it.
+`Listed` names it, `Unreadable` reports that it has become unreadable. A server ends a healthy watch after a while; that
+is no loss, the next one goes on from the same place. Each iterator owns one request at a time; close it (`aclosing`),
+or cancel the task that iterates it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 class Listed(Generic[T]):
     items: tuple[T, ...]
     unreadable: tuple[ObjectKey, ...] = ()
-    """Those that are there beside these."""
+    """The keys of unreadable objects that are there beside these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class Changed(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class Removed(Generic[T]):
     item: T
-    """As it was last."""
+    """The object as it was last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
     key: ObjectKey
     is_gone: bool = False
-    """It is deleted now."""
+    """True where it is deleted now."""
 
 
 WatchEvent: TypeAlias = Listed[T] | Changed[T] | Removed[T] | Unreadable
@@ -64,7 +64,7 @@ def watch(
     rng: Random | None = None,
     silence_ms_max: int = WATCH_SILENCE_MS_MAX,
 ) -> AsyncGenerator[WatchEvent[T], None]:
-    """Follow `resource` for ever; never raises but when it is cancelled."""
+    """Follow `resource` without end; never raises but when it is cancelled."""
     return _Follower(client, resource, namespace, label_selector, "", silence_ms_max, Backoff(rng or Random())).events()
 
 
@@ -82,7 +82,7 @@ class _Follower(Generic[T]):
     namespace: str | None
     label_selector: str
     name: str
-    """Of the one object to follow; empty for all."""
+    """The name of the one object to follow; empty for all."""
     silence_ms_max: int
     backoff: Backoff
 
@@ -106,7 +106,8 @@ class _Follower(Generic[T]):
                 await asyncio.sleep(wait_ms / 1000)
 
     async def follow(self, version: str) -> AsyncGenerator[Changed[T] | Removed[T] | Unreadable, None]:
-        """Changes after `version`, over as many requests as it takes, until one of them fails. Raises ApiError."""
+        """Yield the changes after `version`, over as many requests as it takes, until one of them fails. Raises
+        ApiError."""
         while True:
             async with aclosing(self._lines(version)) as lines:
                 async for line in lines:
@@ -141,18 +142,19 @@ class _Follower(Generic[T]):
             ("watch", "true"),
             ("allowWatchBookmarks", "true"),
             ("resourceVersion", version),
-            # The server ends an idle watch before we would take it for dead. It takes whole seconds only.
+            # The server ends an idle watch before we would take it for dead. The parameter takes whole seconds only.
             ("timeoutSeconds", str(max(1, self.silence_ms_max * 3 // 4000))),
         ]
 
 
 def _parse_event(line: Any, path: str) -> tuple[str, Object, str]:
-    """Type, object and resourceVersion. Raises the error that an ERROR says, ApiUnavailableError for what is none."""
+    """Return type, object and resourceVersion. Raises the error that an ERROR event carries, ApiUnavailableError for a
+    line that is no event."""
     try:
         kind, obj = str(line["type"]), line["object"]
         if kind == "ERROR":
             raise error_of(int(obj.get("code", 500)), json.dumps(obj).encode(), f"watch {path}")
         return kind, obj, str(obj["metadata"]["resourceVersion"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        # Whatever stands between us and the API server may answer in its stead.
+        # A proxy between us and the API server may answer in its stead.
         raise ApiUnavailableError(f"watch {path}: a line is no watch event: {error!r}") from error

@@ -1,4 +1,4 @@
-"""A batch query: what it reads is fixed on the driver, once, and read by tasks.
+"""A batch query: its ranges are fixed on the driver, once, and read by tasks.
 
 Filters on partition, offset and time spare reading. Those on partition and offset are met in full; of those on time
 only the lower end helps, since times need not ascend, and Spark looks at each record again.
@@ -33,7 +33,7 @@ _INFINITE = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole numbers from `low` to below `high`, or some of them."""
+    """The whole numbers from `low` to below `high`, or some of them."""
 
     low: int = 0
     high: int = _INFINITE
@@ -55,11 +55,11 @@ class Pushed:
     partitions: Span = field(default_factory=Span)
     offsets: Span = field(default_factory=Span)
     since_ms: int | None = None
-    """No record before the first one of this time is wanted."""
+    """The time of the first record that is wanted."""
 
     @classmethod
     def of(cls, filters: Iterable[Filter]) -> tuple[Self, list[Filter]]:
-        """And the filters that Spark must see to."""
+        """Return the bounds, and the filters that Spark must handle."""
         pushed, rest = cls(), []
         for each in filters:
             narrowed = pushed._narrowed(each)
@@ -69,7 +69,7 @@ class Pushed:
         return pushed, rest
 
     def _narrowed(self, each: Filter) -> Self | None:
-        """None: it is of no use here."""
+        """Return the narrower bounds; None: the filter does not help here."""
         column = getattr(each, "attribute", ())
         if column == ("timestamp",):
             since_ms = _since_ms(each)
@@ -124,7 +124,7 @@ def _since_ms(each: Filter) -> int | None:
 
 
 def _ms(time: Any) -> int:
-    """Rounded down, and from 1970 on: earlier is the beginning."""
+    """Return milliseconds, rounded down, and from 1970 on: an earlier time is the beginning."""
     zoned = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return max(0, int(zoned.timestamp() * 1000) - 1)
 
@@ -145,7 +145,7 @@ class BatchReader(DataSourceReader):
         options, pushed = self._options, self._pushed
         partitions = [each for each in catalog.partitions(options.subscription) if pushed.takes(each.number)]
         starts, ends = catalog.at(options.start, partitions), catalog.at(options.end, partitions)
-        # Whatever brokers told is there; only of offsets that somebody wrote it must be asked.
+        # Offsets from brokers exist; only those that a user gave must be checked.
         earliest = catalog.earliest(partitions) if isinstance(options.start, AtOffsets) else {}
         is_told = isinstance(options.start, AtOffsets) or isinstance(options.end, AtOffsets)
         latest = catalog.latest(partitions) if is_told else {}
@@ -160,7 +160,8 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(BatchReader):
-    """Spark asks whatever defines `pushFilters` to have its conf for that: only who wants it gets this one."""
+    """The batch reader with filters: Spark needs a setting for each class that defines `pushFilters`, so only a query
+    that wants them gets it."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         self._pushed, rest = Pushed.of(filters)

@@ -1,4 +1,4 @@
-"""What the driver asks the brokers: which partitions there are, and where they begin and end.
+"""The driver's requests to brokers: which partitions there are, and where they begin and end.
 
 Owns its connections, from the first question to `close`; used by one thread. Brokers that cannot be reached are asked
 again for as long as `timeoutMs` says.
@@ -36,7 +36,7 @@ from headrace.spark.read_options import (
 )
 
 SPARK_SAMPLE_BYTES = 64 << 10
-"""Read of a partition to estimate how large its next records are, for `maxBytesPerTrigger`."""
+"""The bytes that are read of a partition to estimate how large its next records are, for `maxBytesPerTrigger`."""
 
 
 _ALL = 1 << 62
@@ -44,7 +44,7 @@ _ALL = 1 << 62
 
 class Catalog:
     def __init__(self, connection: Connection) -> None:
-        """Connects to nobody yet."""
+        """Take the connection; nothing connects yet."""
         self._brokers = Brokers(
             connection.servers(),
             connection.namespace,
@@ -58,7 +58,7 @@ class Catalog:
     # -- partitions --------------------------------------------------------------------------------------------------
 
     def partitions(self, subscription: Subscription) -> list[Partition]:
-        """As they are now. Raises UnknownTopicError, UnknownPartitionError."""
+        """Return the partitions as they are now. Raises UnknownTopicError, UnknownPartitionError."""
         match subscription:
             case Topics(names):
                 return self._all_of(names)
@@ -77,7 +77,7 @@ class Catalog:
         return [partition for topic in topics for partition in _partitions(self._layout(topic), None)]
 
     def _layout(self, topic: str) -> TopicLayout:
-        """What is known may be old: it is asked for anew."""
+        """Return the layout, read anew: a known one may be old."""
         self._brokers.directory.forget(topic)
         try:
             return self._brokers.layout(topic)
@@ -94,11 +94,11 @@ class Catalog:
         return self._offsets(partitions, EARLIEST)
 
     def latest(self, partitions: Iterable[Partition]) -> Offsets:
-        """The high watermarks: everything below can be read."""
+        """Return the high watermarks: everything below can be read."""
         return self._offsets(partitions, LATEST)
 
     def at(self, bound: Bound, partitions: Sequence[Partition]) -> Offsets:
-        """Where `bound` is in each. Raises LocalError where it does not say."""
+        """Return the offset of `bound` in each. Raises LocalError where it has none for one."""
         match bound:
             case Edge(name):
                 return self._offsets(partitions, name)
@@ -128,7 +128,8 @@ class Catalog:
         return {by_place[place]: offset for place, offset in found.items()}
 
     def record_bytes(self, partition: Partition, offset: int) -> float:
-        """Of a record from `offset` on, as it travels: an estimate by the batches that come next there."""
+        """Return the size of a record from `offset` on, as it travels: an estimate by the batches that come next
+        there."""
         fetched = self._brokers.retrying(
             f"reading {partition}",
             lambda: self._brokers.fetch_once(partition.place, offset, max_bytes=SPARK_SAMPLE_BYTES, wait_ms=0),
@@ -143,7 +144,7 @@ def _partitions(layout: TopicLayout, numbers: Sequence[int] | None) -> list[Part
 
 
 def _told(option: str, by_topic: ByPartition, partitions: Sequence[Partition]) -> Offsets:
-    """What the option says of each of these: all of them, and of no others, or it is a mistake."""
+    """Return the option's offsets for these partitions: it must name all of them, and no others."""
     wanted = {partition.place: partition for partition in partitions}
     told = {TopicPartition(topic, number): at for topic, some in by_topic.items() for number, at in some.items()}
     missing = ", ".join(str(place) for place in wanted if place not in told)

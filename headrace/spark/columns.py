@@ -1,4 +1,5 @@
-"""Batches as the columns that Spark is given, without a step per row. Called in Spark's Python workers.
+"""The conversion of batches to the columns that Spark is given, without a step per row. Called in Spark's Python
+workers.
 
 Keys and values stay where the network has put them; offsets, times and headers are made anew a column at a time; what
 is the same in every record (topic, partition) is made once, and sliced. Small batches are joined until they are worth
@@ -26,17 +27,17 @@ from headrace.spark.errors import BadValueError
 from headrace.spark.offsets import Partition
 
 SPARK_ROWS_MAX = 1 << 16
-"""Rows of one Arrow batch that Spark is given: its JVM holds a few of them for each task ..."""
+"""The rows of one Arrow batch that Spark is given: its JVM holds a few of them for each task ..."""
 SPARK_ROWS_GATHERED = 1 << 15
-"""... and small batches of a partition are joined until they have so many, since each costs Spark the same, ..."""
+"""The rows up to which small batches of a partition are joined, since each costs Spark the same, ..."""
 SPARK_BYTES_GATHERED = 4 << 20
-"""... or so many bytes."""
+"""... or the bytes."""
 
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 _US_PER_MS = 1000
 _MS_MAX = (2**63 - 1) // _US_PER_MS
-"""Later times than Spark has are the last that it has: the year 294247."""
+"""The last time that Spark has, which stands for later ones: the year 294247."""
 
 
 class Rows:
@@ -48,7 +49,7 @@ class Rows:
         self.count = sum(len(batch.offsets) for batch in batches)
 
     def raw(self, index: int) -> Any:
-        """The column of RECORD_SCHEMA; of one batch it is not copied."""
+        """Return the column of RECORD_SCHEMA; of one batch it is not copied."""
         pieces = [batch.records.column(index) for batch in self._batches]
         return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
 
@@ -66,7 +67,7 @@ class Rows:
         return pa.Array.from_buffers(pa.timestamp("us", "UTC"), self.count, [None, micros], null_count=0)
 
     def headers(self, kind: Any) -> Any:
-        """The same bytes under the names that Spark has for them."""
+        """Return the same bytes under the names that Spark has for them."""
         stored = self.raw(3)
         items = stored.values
         pairs = pa.StructArray.from_arrays([items.field(0), items.field(1)], fields=list(kind.value_type))
@@ -82,7 +83,7 @@ class Rows:
 
 @lru_cache(maxsize=64)
 def _repeated(value: str | int) -> Any:
-    """Without `pa.repeat`: it would load pandas, 0.2 s of a worker's first task."""
+    """Repeat a value without `pa.repeat`, which would load pandas, 0.2 s of a worker's first task."""
     if isinstance(value, int):
         return number_array(np.full(SPARK_ROWS_MAX, value, np.int32))
     return bytes_array([value.encode()] * SPARK_ROWS_MAX, pa.string())
@@ -92,7 +93,7 @@ Maker = Callable[[Rows], Any]
 
 
 def maker_of(name: str, kind: Any) -> Maker:
-    """What makes the column of that name, of this Arrow type."""
+    """Return the function that makes the column of that name, of this Arrow type."""
     makers: dict[str, Maker] = {
         "key": lambda rows: rows.raw(0),
         "value": lambda rows: rows.raw(1),
@@ -107,7 +108,7 @@ def maker_of(name: str, kind: Any) -> Maker:
 
 
 def gathered(partition: Partition, batches: Iterable[DecodedBatch]) -> Iterator[Rows]:
-    """As they come, joined and cut to what Spark takes at a time."""
+    """Yield rows as they come, joined and cut to what Spark takes at a time."""
     waiting: list[DecodedBatch] = []
     rows = size = 0
     for batch in _cut(batches):
@@ -144,25 +145,25 @@ _SHOWN_BYTES = 80
 
 class JsonValues:
     def __init__(self, fields: Sequence[Any], *, is_permissive: bool) -> None:
-        """Fields of Spark's Arrow schema. Raises LocalError for a type that no JSON is read as."""
+        """Take fields of Spark's Arrow schema. Raises LocalError for a type that no JSON is read as."""
         for field in fields:
             _check_type(field.name, field.type)
         self._fields, self._is_permissive = fields, is_permissive
         self._kind = pa.struct([pa.field(field.name, _parsed_as(field.type)) for field in fields])
-        # Not when this module is loaded: Arrow asks pandas about scalars, and that takes 0.2 s to load.
+        # This is not made when the module is loaded: Arrow asks pandas about scalars, and that takes 0.2 s to load.
         self._around = [pa.scalar(part, pa.binary()) for part in (_BEFORE, _AFTER, _BETWEEN)]
         self._options = pa.json.ParseOptions(
             explicit_schema=pa.schema([(_FIELD, self._kind)]), unexpected_field_behavior="ignore"
         )
 
     def columns(self, rows: Rows) -> list[Any]:
-        """One for each field. Raises BadValueError that names the record."""
+        """Return one column for each field. Raises BadValueError that names the record."""
         found = self._decoded(rows.raw(1), rows, 0)
         whole = found[0] if len(found) == 1 else pa.concat_arrays(found)
         return [column.cast(field.type) for column, field in zip(whole.flatten(), self._fields, strict=True)]
 
     def _decoded(self, values: Any, rows: Rows, first: int) -> list[Any]:
-        """As arrays of structs; `first` is the row of the first value."""
+        """Return the values as arrays of structs; `first` is the row of the first value."""
         try:
             return [self._parsed(values)]
         except (pa.ArrowException, ValueError) as error:
@@ -172,7 +173,7 @@ class JsonValues:
         return [*self._decoded(values[:half], rows, first), *self._decoded(values[half:], rows, first + half)]
 
     def _parsed(self, values: Any) -> Any:
-        """Raises ArrowException or ValueError where any value is not such JSON."""
+        """Parse the values. Raises ArrowException or ValueError where any value is not such JSON."""
         before, after, between = self._around
         lines = pc.binary_join_element_wise(
             before, values, after, between, null_handling="replace", null_replacement=b"null"
@@ -201,7 +202,7 @@ class JsonValues:
 
 
 def _parsed_as(kind: Any) -> Any:
-    """Arrow reads no dates from JSON, but casts them from text."""
+    """Return the type to parse as: Arrow reads no dates from JSON, but casts them from text."""
     return pa.string() if pa.types.is_date(kind) else kind
 
 
@@ -218,5 +219,5 @@ def _check_type(name: str, kind: Any, depth: int = 0) -> None:
 
 
 def _why(error: Exception) -> str:
-    """Without the number of a row that nobody sees."""
+    """Return the reason without the number of a row, which users do not see."""
     return str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0").rstrip(".")

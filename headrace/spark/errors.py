@@ -1,4 +1,4 @@
-"""What can be wrong with the data that a query is to read, and what is done about it."""
+"""The errors in the data that a query is to read, and the policy for them."""
 
 import logging
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _log = logging.getLogger("headrace.spark")
 
 class DataLossError(HeadraceError):
     """Records that a query was to read are gone: deleted by retention, truncated, or with their topic. Or they were
-    written so that nobody can decode them."""
+    written so that they cannot be decoded."""
 
     code = "DataLoss"
 
@@ -22,27 +22,27 @@ class RecreatedTopicError(DataLossError):
 
 
 class BadValueError(HeadraceError):
-    """A record's value is not what `valueFormat` and `valueSchema` say."""
+    """A record's value does not fit `valueFormat` and `valueSchema`."""
 
     code = "BadValue"
 
 
 @dataclass(frozen=True, slots=True)
 class LossPolicy:
-    """`failOnDataLoss`, and `onTopicRecreated` of streams."""
+    """The policy of `failOnDataLoss`, and `onTopicRecreated` of streams."""
 
     fails: bool = True
     starts_over: bool = False
-    """With a topic that was created again."""
+    """True where reading starts over with a topic that was created again."""
 
     def lost(self, what: str, instead: str) -> None:
-        """Raises DataLossError, or says in the log that reading goes on, `instead`."""
+        """Raise DataLossError, or log that reading goes on, `instead`."""
         if self.fails:
             raise DataLossError(f"{what}; to go on {instead}, set failOnDataLoss=false")
         _log.warning("%s; going on %s, as failOnDataLoss=false says", what, instead)
 
     def recreated(self, topic: str) -> None:
-        """The same of a topic whose uid is another one."""
+        """Do the same for a topic whose uid is another one."""
         what = f"topic {topic} was deleted and created again: what the query has not read of the old one is gone"
         if not self.starts_over:
             raise RecreatedTopicError(

@@ -1,4 +1,5 @@
-"""Spark needs Java, which pip does not install, and says so obscurely: this says it first, with the remedy.
+"""The check for Java, which Spark needs and pip does not install: Spark's own error is obscure, this one names the
+remedy.
 
 Spark starts its JVM before it looks for data sources, so `format("headrace")` comes too late to say anything. What can
 be asked before is an import: `import headrace.spark` (or `pyspark_headrace`) warns where no session could start.
@@ -11,7 +12,7 @@ from pathlib import Path
 
 JAVA_VERSION_MIN = 17
 _STARTED_BY_SPARK = ("PYSPARK_GATEWAY_PORT", "PYTHON_WORKER_FACTORY_PORT", "SPARK_ENV_LOADED", "SPARK_REMOTE")
-"""Set where a JVM is there already, or on another machine."""
+"""The variables that are set where a JVM is there already, or on another machine."""
 
 
 class JavaMissingWarning(RuntimeWarning):
@@ -19,7 +20,8 @@ class JavaMissingWarning(RuntimeWarning):
 
 
 def java_problem(environ: Mapping[str, str]) -> str | None:
-    """Why Spark cannot start here, with the remedy; None where it can, as far as can be seen without starting it."""
+    """Return why Spark cannot start here, with the remedy; None where it can, as far as can be seen without starting
+    it."""
     if any(environ.get(name) for name in _STARTED_BY_SPARK):
         return None
     home = environ.get("JAVA_HOME")

@@ -1,8 +1,8 @@
-"""The offsets of a query: its positions in partitions, where it goes on, and the ranges that its tasks read. Pure.
+"""The offsets of a query: its positions in partitions, where it continues, and the ranges that its tasks read. Pure.
 
 Spark keeps positions in its checkpoint, as JSON:
 
-    {"flights": {"uid": "0f6c...", "offsets": {"0": 23, "1": 42}}}
+{"flights": {"uid": "0f6c...", "offsets": {"0": 23, "1": 42}}}
 
 The uid tells a topic from one that was created again under its name: they are different partitions here. Topics and
 partitions are in order, because Spark compares the text.
@@ -23,7 +23,7 @@ from headrace.spark.errors import LossPolicy
 
 
 class Partition(NamedTuple):
-    """Of one topic, not of whatever has its name."""
+    """A partition of one topic, by its uid, not only by its name."""
 
     topic: str
     uid: str
@@ -38,7 +38,7 @@ class Partition(NamedTuple):
 
 
 Offsets: TypeAlias = dict[Partition, int]
-"""Of the next record of each."""
+"""The offset of the next record of each partition."""
 
 
 def to_json(offsets: Mapping[Partition, int]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def to_json(offsets: Mapping[Partition, int]) -> dict[str, Any]:
 
 
 def from_json(document: Mapping[str, Any]) -> Offsets:
-    """Raises LocalError for what this source has not written."""
+    """Parse offsets. Raises LocalError for what this source has not written."""
     try:
         return {
             Partition(topic, str(each["uid"]), int(number)): int(offset)
@@ -65,7 +65,7 @@ def from_json(document: Mapping[str, Any]) -> Offsets:
 
 
 def uids(offsets: Mapping[Partition, int]) -> dict[str, str]:
-    """By topic."""
+    """Return the uids by topic."""
     return {partition.topic: partition.uid for partition in offsets}
 
 
@@ -73,11 +73,11 @@ class OffsetRange(NamedTuple):
     partition: Partition
     start: int
     end: int
-    """Offsets below it are read."""
+    """The end: offsets below it are read."""
 
     @property
     def size(self) -> int:
-        """Offsets; records of a compacted topic are fewer."""
+        """Return the number of offsets; records of a compacted topic are fewer."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -87,7 +87,8 @@ class OffsetRange(NamedTuple):
 def split_ranges(
     ranges: Iterable[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Each in equal pieces: of `max_records` offsets at most, and so many that there are about `min_partitions`.
+    """Split each range in equal pieces: of `max_records` offsets at most, and so many that there are about
+    `min_partitions`.
 
     Larger ones give more pieces; empty ones give none.
     """
@@ -104,7 +105,8 @@ def split_ranges(
 
 
 def _counts(ranges: Sequence[OffsetRange], wanted: int) -> list[int]:
-    """Pieces of each range, by its share of all offsets; none is empty, so there may be fewer than are wanted."""
+    """Return the pieces of each range, by its share of all offsets; none is empty, so there may be fewer than are
+    wanted."""
     total = sum(each.size for each in ranges)
     return [min(each.size, max(1, -(-each.size * wanted // total))) for each in ranges]
 
@@ -118,7 +120,7 @@ T = TypeVar("T")
 
 
 def shares(waiting: Mapping[T, int], limit: int) -> dict[T, int]:
-    """Of each as its share of all that waits; `limit` together, or all where that is less.
+    """Return for each its share of all that waits; `limit` together, or all where that is less.
 
     One at least of each that waits, as far as `limit` goes (of the longest first): none starves beside a long one.
     """
@@ -129,7 +131,7 @@ def shares(waiting: Mapping[T, int], limit: int) -> dict[T, int]:
     first = sorted(waiting, key=lambda each: waiting[each], reverse=True)[:limit]
     rest, left = limit - len(first), total - len(first)
     taken = {each: 1 + rest * (waiting[each] - 1) // left for each in first}
-    # What rounding has left, to those that lost most by it.
+    # The rest from rounding goes to those that lost most by it.
     lost = sorted(first, key=lambda each: rest * (waiting[each] - 1) % left, reverse=True)
     for each in lost[: limit - sum(taken.values())]:
         taken[each] += 1
@@ -137,7 +139,7 @@ def shares(waiting: Mapping[T, int], limit: int) -> dict[T, int]:
 
 
 def shares_by_bytes(waiting: Mapping[T, int], record_bytes: Mapping[T, float], limit_bytes: int) -> dict[T, int]:
-    """The same for records of these sizes: `limit_bytes` together, as far as sizes are as estimated.
+    """Return the same for records of these sizes: `limit_bytes` together, as far as sizes are as estimated.
 
     One record at least of each that waits, or a large one would never be read.
     """
@@ -147,7 +149,7 @@ def shares_by_bytes(waiting: Mapping[T, int], record_bytes: Mapping[T, float], l
 
 
 def positions_kept(begun: Mapping[Partition, int], latest: Mapping[Partition, int], loss: LossPolicy) -> Offsets:
-    """Where reading goes on in the partitions that are still there, given where each ends now.
+    """Return where reading continues in the partitions that are still there, given where each ends now.
 
     Raises DataLossError and RecreatedTopicError, where `loss` says so.
     """
@@ -178,7 +180,7 @@ def micro_batch_ranges(
     beginnings: Mapping[Partition, int],
     loss: LossPolicy,
 ) -> list[OffsetRange]:
-    """What a micro-batch reads. `beginnings` are of the partitions that `start` does not know.
+    """Return the ranges of a micro-batch. `beginnings` are of the partitions that `start` does not know.
 
     A topic that grew while the query ran is read from its first record on, or something is lost; not so one that is
     new.
@@ -197,7 +199,8 @@ def batch_ranges(
     latest: Mapping[Partition, int],
     loss: LossPolicy,
 ) -> list[OffsetRange]:
-    """`earliest` and `latest` say what is there, of the partitions where that may be less than was asked for.
+    """Return the ranges of a batch; `earliest` and `latest` are the bounds of partitions where less may be there than
+    was asked for.
 
     Raises DataLossError, where `loss` says so.
     """

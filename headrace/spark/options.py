@@ -31,14 +31,14 @@ _OF_KAFKA_CLIENTS = "Headrace takes no options of Kafka's clients: leave it out;
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach the brokers: a plain value, that tasks on other machines connect by."""
+    """The way to the brokers: a plain value, with which tasks on other machines connect."""
 
     server: str | None = None
     namespace: str | None = None
     token: str | None = field(default=None, repr=False)
     ca_file: str | None = None
     timeout_ms: int = DELIVERY_TIMEOUT_MS_DEFAULT
-    """What fails is tried again for so long."""
+    """The time for which failed requests are tried again."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
@@ -51,13 +51,13 @@ class Connection:
         )
 
     def resolved(self, environ: Mapping[str, str]) -> Self:
-        """With what the driver's environment says, which executors do not know. Raises NoServerError."""
+        """Return it with the values of the driver's environment, which executors do not know. Raises NoServerError."""
         ca_file = self.ca_file or environ.get("HEADRACE_CA_FILE")
         servers = find_servers(self.server, ca_file, environ)
         return replace(self, server=",".join(servers.urls), ca_file=ca_file)
 
     def servers(self) -> Servers:
-        """Raises NoServerError, or LocalError for a bundle that cannot be read."""
+        """Return the servers. Raises NoServerError, or LocalError for a bundle that cannot be read."""
         servers = find_servers(self.server, self.ca_file)
         if self.token is None:
             return servers
@@ -65,7 +65,7 @@ class Connection:
 
 
 def check_names(options: Mapping[str, str], known: Iterable[str], what: str) -> None:
-    """Raises LocalError for the first option that `what` (reading, for example) does not have."""
+    """Raise LocalError for the first option that `what` (reading, for example) does not have."""
     names = {name.lower(): name for name in known}
     for name in options:
         if name.lower() not in names:
@@ -84,7 +84,7 @@ def _remedy(name: str, names: Mapping[str, str]) -> str:
 
 
 def text(options: Mapping[str, str], name: str) -> str | None:
-    """None where it is not given, or empty."""
+    """Return an option's text; None where it is not given, or empty."""
     for given, value in options.items():
         if given.lower() == name.lower():
             return value.strip() or None
@@ -127,7 +127,7 @@ def duration_ms(options: Mapping[str, str], name: str, default: int) -> int:
 
 
 def choice(options: Mapping[str, str], name: str, *choices: str) -> str:
-    """One of these, whatever its case; the first where none is given."""
+    """Return one of these, whatever its case; the first where none is given."""
     value = text(options, name)
     if value is None:
         return choices[0]
@@ -138,7 +138,7 @@ def choice(options: Mapping[str, str], name: str, *choices: str) -> str:
 
 
 def only_one(options: Mapping[str, str], *names: str) -> str | None:
-    """The one of these that is given; None: none is. Raises LocalError for several."""
+    """Return the one of these that is given; None: none is. Raises LocalError for several."""
     given = [name for name in names if text(options, name) is not None]
     if len(given) > 1:
         raise LocalError(f"{' and '.join(given)} are both given: leave out all but one")

@@ -24,22 +24,23 @@ from headrace.spark.offsets import OffsetRange, Partition
 from headrace.spark.options import Connection
 
 SPARK_PREFETCH_BYTES = 32 << 20
-"""What a task asks for ahead of Spark."""
+"""The bytes that a task asks for ahead of Spark."""
 SPARK_STILL_MS_MAX = 3_000
-"""A task that has got nothing for so long asks whether the records that it waits for are still there."""
+"""The time after which a task that has got nothing checks whether the records that it waits for are still there."""
 SPARK_IDLE_READERS_MAX = 4
-"""Clients that a Python worker of Spark keeps for its next tasks, of one cluster."""
+"""The number of clients that a Python worker of Spark keeps for its next tasks, of one cluster."""
 
 
 class StillThere(Between):
-    """Where nothing comes, looks from time to time whether what is waited for can come at all."""
+    """A check that runs where nothing comes: from time to time it reads whether what is waited for can come at all."""
 
     def __init__(self, brokers: Brokers, cursor: Cursor, end: int) -> None:
         self._brokers, self._cursor, self._end = brokers, cursor, end
         self._seen, self._since_ms = cursor.position, now_ms()
 
     def follow(self) -> None:
-        """Raises OffsetOutOfRangeError where the log ends below what was there when the query was planned."""
+        """Follow the log. Raises OffsetOutOfRangeError where it ends below what was there when the query was
+        planned."""
         if self._cursor.position != self._seen:
             self._seen, self._since_ms = self._cursor.position, now_ms()
         elif now_ms() - self._since_ms > SPARK_STILL_MS_MAX:
@@ -73,7 +74,7 @@ class RangeReader:
         self._fetcher.close()
 
     def batches(self, wanted: OffsetRange, loss: LossPolicy) -> Generator[DecodedBatch]:
-        """Its records, by offset; what is gone is left out where `loss` allows that."""
+        """Yield the range's records, by offset; what is gone is left out where `loss` allows that."""
         partition = wanted.partition
         self._pin(partition)
         cursor = self._reading.plan.add(partition.place, wanted.start)
@@ -87,7 +88,7 @@ class RangeReader:
             self._fetcher.drop(partition.place)
 
     def _pin(self, partition: Partition) -> None:
-        """To the topic that the driver saw, with the partitions that it saw."""
+        """Pin the client to the topic that the driver saw, with the partitions that it saw."""
         directory = self._brokers.directory
         directory.pin_anew(partition.topic, partition.uid)
         known = directory.newest(partition.topic)
@@ -95,7 +96,7 @@ class RangeReader:
             directory.forget(partition.topic)
 
     def _some(self, cursor: Cursor, wanted: OffsetRange, loss: LossPolicy) -> Generator[DecodedBatch]:
-        """Up to the end, or to a place where records are gone: the cursor is moved beyond it."""
+        """Yield records up to the end, or to a place where records are gone: the cursor is moved beyond it."""
         still_there = StillThere(self._brokers, cursor, wanted.end)
         try:
             with closing(self._fetcher.batches(still_there)) as found:
@@ -108,7 +109,7 @@ class RangeReader:
 
 
 def _beyond_loss(cursor: Cursor, wanted: OffsetRange, error: OffsetOutOfRangeError, loss: LossPolicy) -> int:
-    """Where to go on: at the beginning of what is left, or nowhere. Raises DataLossError."""
+    """Return where to continue: at the beginning of what is left, or nowhere. Raises DataLossError."""
     at, start = cursor.position, error.details.get("logStartOffset")
     if isinstance(start, int) and start > at:
         go_on = min(start, wanted.end)
@@ -123,7 +124,7 @@ def _beyond_loss(cursor: Cursor, wanted: OffsetRange, error: OffsetOutOfRangeErr
 
 
 def _beyond_unreadable(wanted: OffsetRange, error: UnreadableBatchError, loss: LossPolicy) -> int:
-    """Where to go on behind a batch that nobody can decode. Raises DataLossError."""
+    """Return where to continue behind a batch that cannot be decoded. Raises DataLossError."""
     go_on = min(int(str(error.details["nextOffset"])), wanted.end)
     why = error.__cause__ if isinstance(error.__cause__, UnreadableBatchError) else error
     loss.lost(f"of {wanted.partition}, {why.message}", f"at {go_on}")
@@ -131,12 +132,12 @@ def _beyond_unreadable(wanted: OffsetRange, error: UnreadableBatchError, loss: L
 
 
 _idle: dict[tuple[int, Connection], list[RangeReader]] = defaultdict(list)
-"""Clients of this process that nobody uses. A fork does not take over its parent's: they are kept by process."""
+"""The unused clients of this process. A fork does not take over its parent's: they are kept by process."""
 
 
 @contextmanager
 def reader_of(connection: Connection) -> Iterator[RangeReader]:
-    """One that nobody else uses. After an error it is not used again."""
+    """Yield a client that is used here alone. After an error it is not used again."""
     idle = _idle[os.getpid(), connection]
     reader = idle.pop() if idle else RangeReader(connection)
     try:

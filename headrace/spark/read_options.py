@@ -31,9 +31,9 @@ from headrace.spark.options import (
 from headrace.spark.schema import SCHEMA_OPTIONS
 
 SPARK_ROWS_PER_TRIGGER_DEFAULT = 2_000_000
-"""A trigger costs Spark 0.2 to 0.4 s whatever it reads."""
+"""The rows of a trigger: it costs Spark 0.2 to 0.4 s whatever it reads."""
 SPARK_TRIGGER_DELAY_MS_DEFAULT = 900_000
-"""`minOffsetsPerTrigger` holds a trigger back for so long at most (Kafka's maxTriggerDelay)."""
+"""The time for which `minOffsetsPerTrigger` holds a trigger back at most (Kafka's maxTriggerDelay)."""
 
 
 SUBSCRIPTION_OPTIONS = ("subscribe", "subscribePattern", "assign")
@@ -41,14 +41,14 @@ SUBSCRIPTION_OPTIONS = ("subscribe", "subscribePattern", "assign")
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """All partitions of these, those that are added too."""
+    """All partitions of these topics, those that are added too."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsLike:
-    """The same of all topics whose whole name matches, new ones too."""
+    """All partitions of all topics whose whole name matches, new ones too."""
 
     pattern: str
 
@@ -112,7 +112,7 @@ def _is_number(number: object) -> bool:
 
 EARLIEST, LATEST = "earliest", "latest"
 EARLIEST_NUMBER, LATEST_NUMBER = -2, -1
-"""In the JSON of offsets, as in Kafka's."""
+"""The numbers in the JSON of offsets, as in Kafka's."""
 
 ByPartition: TypeAlias = Mapping[str, Mapping[int, int]]
 
@@ -122,7 +122,7 @@ class Edge:
     """The beginning or the end of every partition."""
 
     name: str
-    """`earliest` or `latest`."""
+    """The name: `earliest` or `latest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +148,13 @@ Bound: TypeAlias = Edge | AtTime | AtOffsets | AtTimes
 
 
 def bound_names(end: str) -> tuple[str, str, str]:
-    """Of the options for the `starting` or the `ending` end."""
+    """Return the names of the options for the `starting` or the `ending` end."""
     return f"{end}Timestamp", f"{end}OffsetsByTimestamp", f"{end}Offsets"
 
 
 def bound_of(options: Mapping[str, str], end: str, default: str, *, excluded: str | None = None) -> Bound:
-    """`excluded`: the edge (`latest` where reading begins, for example) at which nothing would be read."""
+    """Return the bound; `excluded`: the edge (`latest` where reading begins, for example) at which nothing would be
+    read."""
     time, times, offsets = bound_names(end)
     at_ms = optional_number(options, time, least=0)
     if at_ms is not None:
@@ -265,12 +266,12 @@ class StreamOptions:
     max_records: int | None
     loss: LossPolicy
     max_offsets: int
-    """Of a trigger."""
+    """The offsets of a trigger."""
     min_offsets: int
     max_delay_ms: int
     max_bytes: int | None
     group: str | None
-    """The ConsumerGroup that shows how far the query is; None: none does."""
+    """The ConsumerGroup that shows the progress of the query; None: none does."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:

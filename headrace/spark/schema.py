@@ -21,7 +21,7 @@ _TYPES = {
 }
 _HEADERS = {"headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}
 SOURCE_COLUMNS = (*_TYPES, *_HEADERS)
-"""What reading gives, at most, where values are not typed."""
+"""The columns of a read, at most, where values are not typed."""
 _JSON, _BINARY = "json", "binary"
 _FAIL, _PERMISSIVE = "FAILFAST", "PERMISSIVE"
 _PAIRS = {"(": ")", "<": ">"}
@@ -31,9 +31,9 @@ _PAIRS = {"(": ")", "<": ">"}
 class Column:
     name: str
     kind: str
-    """As DDL has it."""
+    """The type as in DDL."""
     is_typed: bool = False
-    """A field of the JSON in `value`."""
+    """True for a field of the JSON in `value`."""
 
     @property
     def ddl(self) -> str:
@@ -42,11 +42,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a reader makes of records."""
+    """The columns that a reader makes of records."""
 
     columns: tuple[Column, ...]
     is_permissive: bool = False
-    """A value that is no such JSON gives nulls instead of an error."""
+    """True where a value that is no such JSON gives nulls instead of an error."""
 
     @property
     def ddl(self) -> str:
@@ -101,12 +101,12 @@ def _name_and_kind(part: str) -> tuple[str, str]:
 
 
 def _has_colon(part: str) -> bool:
-    """`delay: INT`, and not the colon of a type within."""
+    """Return whether it is like `delay: INT`, with a colon that is not of a type within."""
     return ":" in part.partition("<")[0]
 
 
 def _parts(ddl: str) -> list[str]:
-    """Cut at the commas that are not within a type or a quoted name."""
+    """Return the parts between commas that are not within a type or a quoted name."""
     parts, closers, quoted = [""], [], False
     for character in ddl:
         if character == "`":
@@ -135,7 +135,7 @@ def _checked(columns: list[Column]) -> list[Column]:
 
 
 def _chosen(wanted: str, columns: list[Column]) -> list[Column]:
-    """In the order that the user gives; of two with one name the typed one."""
+    """Return the columns in the order that the user gives; of two with one name the typed one."""
     by_name = {column.name.lower(): column for column in sorted(columns, key=lambda column: column.is_typed)}
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     for name in names:

@@ -1,4 +1,4 @@
-"""`format("headrace")`: what Spark finds by the module `pyspark_headrace`, on the driver.
+"""`format("headrace")`: the class that Spark finds by the module `pyspark_headrace`, on the driver.
 
 Spark makes one for each read, asks for its schema, and then for a reader. Options are checked when the schema is asked
 for, so that mistakes are told by `load()` itself.

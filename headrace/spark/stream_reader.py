@@ -27,15 +27,15 @@ from headrace.spark.tasks import Reading
 
 class QueryProgress(Protocol):
     def reached(self, offsets: Mapping[Partition, int]) -> None:
-        """All below is done, in every partition that the query reads. Told at each trigger, whatever comes of it: what
-        Spark commits it says one batch late, and never of a query's last one."""
+        """Report that all below is done, in every partition that the query reads. It is called at each trigger,
+        whatever its outcome: Spark reports its commits one batch late, and never a query's last one."""
 
     def close(self) -> None:
-        """The query ends. Spark does not always say so."""
+        """Close it as the query ends. Spark does not always call this."""
 
 
 class Unreported:
-    """Nobody is told."""
+    """The progress that is reported to no group."""
 
     def reached(self, offsets: Mapping[Partition, int]) -> None:
         pass
@@ -45,7 +45,8 @@ class Unreported:
 
 
 class GroupProgress:
-    """A group is told. Connects when there is something to tell: Spark makes readers that it never asks."""
+    """The progress that is reported to a group. It connects with the first report: Spark makes readers that it never
+    uses."""
 
     def __init__(self, group: str, connection: Connection) -> None:
         self._group, self._connection = group, connection
@@ -70,9 +71,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         self._asked: Catalog | None = None
         self._target: Offsets | None = None
-        """Of `Trigger.AvailableNow`: nothing beyond is read."""
+        """The end of `Trigger.AvailableNow`: nothing beyond is read."""
         self._latest: Offsets = {}
-        """As it was last seen."""
+        """The latest offsets as they were last seen."""
         self._triggered_ms: int | None = None
 
     # -- positions ---------------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._catalog.latest(self._catalog.partitions(self._options.subscription))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends; `start` where there is nothing to do."""
+        """Return where the next micro-batch ends; `start` where there is nothing to do."""
         self._latest = self._available()
         begun = from_json(start)
         self.progress.reached(begun)
@@ -102,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json({partition: at + taken.get(partition, 0) for partition, at in going_on.items()})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """For the query's progress: what is there, whatever the limit."""
+        """Return what is there, whatever the limit, for the query's progress."""
         return to_json(self._latest) or None
 
     def _available(self) -> Offsets:
@@ -111,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._catalog.latest(self._catalog.partitions(self._options.subscription))
 
     def _waits_for_more(self, waiting: int, limit: ReadLimit) -> bool:
-        """Whether `minOffsetsPerTrigger` holds this trigger back. A query that ends does not wait."""
+        """Return whether `minOffsetsPerTrigger` holds this trigger back. A query that ends does not wait."""
         is_late = self._triggered_ms is None or now_ms() - self._triggered_ms >= self._options.max_delay_ms
         if (
             waiting >= self._options.min_offsets
@@ -137,7 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun, ends = from_json(start), from_json(end)
         beginnings = self._catalog.earliest(partition for partition in ends if partition not in begun)
         ranges = offsets.micro_batch_ranges(begun, ends, beginnings, self._options.loss)
-        self.progress.reached(begun)  # a batch that is done again after a restart may take long
+        self.progress.reached(begun)  # A batch that is done again after a restart may take long.
         options = self._options
         cut = split_ranges(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
         return [InputPartition(each) for each in cut]

@@ -1,4 +1,4 @@
-"""What tasks do: read one range, and give it to Spark as Arrow batches of the query's schema.
+"""The tasks: each reads one range, and gives it to Spark as Arrow batches of the query's schema.
 
 A `Reading` is made on the driver, and pickled for every task: it holds plain values alone.
 """
@@ -29,7 +29,7 @@ class Reading:
     loss: LossPolicy
 
     def read(self, wanted: OffsetRange | None) -> Iterator[Any]:
-        """Arrow batches; Spark has a task without a range where there is nothing at all."""
+        """Yield Arrow batches; Spark has a task without a range where there is nothing at all."""
         if wanted is None:
             return
         make = self._made()
@@ -38,12 +38,12 @@ class Reading:
                 yield make(rows)
 
     def checked(self) -> Self:
-        """On the driver. Raises LocalError for what no task could do."""
+        """Check on the driver. Raises LocalError for what no task could do."""
         self._made()
         return self
 
     def _made(self) -> Maker:
-        """What makes an Arrow batch of rows."""
+        """Return the function that makes an Arrow batch of rows."""
         schema = to_arrow_schema(self.schema, timezone="UTC")
         columns = list(zip(self.shape.columns, schema, strict=True))
         typed = [kind for column, kind in columns if column.is_typed]

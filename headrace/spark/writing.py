@@ -39,27 +39,27 @@ from headrace.spark.options import CONNECTION_OPTIONS, Connection, check_names, 
 from headrace.spark.schema import SOURCE_COLUMNS
 
 _OF_SPARK = ("checkpointLocation", "queryName")
-"""Which Spark passes on."""
+"""The options that Spark passes on."""
 WRITE_OPTIONS = (*CONNECTION_OPTIONS, *_OF_SPARK, "topic", "deliveryGuarantee", "compression", "txnAppId", "txnVersion")
 
 
 class Guarantee(StrEnum):
     EXACTLY_ONCE = "exactly-once"
-    """What a batch writes becomes visible by one decision, whatever was tried before."""
+    """The guarantee by which a batch's writes become visible by one decision, whatever was tried before."""
     AT_LEAST_ONCE = "at-least-once"
-    """Rows are written as they come: what is tried again may be there twice."""
+    """The guarantee by which rows are written as they come: a repeated task may write them twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What names a write of a batch job, so that its repetition is known: as Delta Lake's options of these names."""
+    """The name of a batch job's write, so that its repetition is known: by options as those of Delta Lake."""
 
     app_id: str
     version: int
 
     @classmethod
     def of(cls, options: Mapping[str, str], guarantee: Guarantee) -> Self | None:
-        """None where options name none. Raises LocalError."""
+        """Return the transaction; None where options name none. Raises LocalError."""
         app_id, version = text(options, "txnAppId"), optional_number(options, "txnVersion", least=0)
         if app_id is None and version is None:
             return None
@@ -78,7 +78,7 @@ class Transaction:
 class WriteOptions:
     connection: Connection
     topic: str | None
-    """For all rows; else each row says its own."""
+    """The topic for all rows; else each row has its own."""
     guarantee: Guarantee
     compression: CompressionName = "none"
     transaction: Transaction | None = None
@@ -100,17 +100,17 @@ _KNOWN = frozenset(name.lower() for name in (*_WRITTEN, *SOURCE_COLUMNS))
 
 
 class Portion(NamedTuple):
-    """Rows that go to one topic."""
+    """The rows that go to one topic."""
 
     topic: str
     records: Any
-    """A pyarrow.RecordBatch of RECORD_SCHEMA."""
+    """The records, a pyarrow.RecordBatch of RECORD_SCHEMA."""
     partition: int | None
-    """None: as the producer chooses."""
+    """The partition; None: the producer chooses."""
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
-    """On the driver. Raises LocalError that names the column, and what to select instead."""
+    """Check the schema on the driver. Raises LocalError that names the column, and what to select instead."""
     kinds: dict[str, DataType] = {}
     for field in schema.fields:
         name = field.name
@@ -137,7 +137,7 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 
 
 def portions(batch: Any, topic: str | None, now_ms: int) -> Iterator[Portion]:
-    """The rows of one of Spark's Arrow batches, those of one topic and partition in their order.
+    """Yield the rows of one of Spark's Arrow batches, those of one topic and partition in their order.
 
     Raises LocalError for a row without a topic, or with a header without a key.
     """
@@ -159,7 +159,7 @@ def portions(batch: Any, topic: str | None, now_ms: int) -> Iterator[Portion]:
 
 
 def _by_topic(column: Any, topic: str | None, count: int) -> Iterator[tuple[str, Any]]:
-    """Each topic with a mask of its rows; None: all of them."""
+    """Yield each topic with a mask of its rows; None: all of them."""
     if topic is not None:
         yield topic, None
         return
@@ -182,7 +182,7 @@ def _binary(column: Any) -> Any:
 
 
 def _headers(column: Any) -> Any:
-    """`array<struct<key, value>>` with nulls as it likes, as HEADERS_TYPE."""
+    """Return `array<struct<key, value>>`, which may have nulls, as HEADERS_TYPE."""
     entries = column.flatten()
     if not len(entries):
         return None
@@ -210,22 +210,23 @@ _log = logging.getLogger("headrace.spark")
 
 
 class CommitFailedError(HeadraceError):
-    """A batch of a query could not be committed: nothing of it is visible, or it is and that could not be heard."""
+    """A batch of a query could not be committed: nothing of it is visible, or it is and the answer was lost."""
 
     code = "CommitFailed"
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
     writer: str
     staged: Staged | None
-    """None where it has written by itself."""
+    """The staged batches; None where it has written by itself."""
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write`: one batch, of a writer that nobody else is, or that options `txnAppId` and `txnVersion` name."""
+    """The writer of `df.write`: one batch, under a name of its own, or that of the options `txnAppId` and
+    `txnVersion`."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -241,7 +242,8 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream`: made anew for each micro-batch, so only messages carry anything from tasks to the driver."""
+    """The writer of `df.writeStream`, made anew for each micro-batch, so only messages carry anything from tasks to the
+    driver."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -262,7 +264,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def write_rows(options: WriteOptions, writer: str, batches: Iterator[Any]) -> Written:
-    """In a task. Raises what makes the task fail; Spark may run it again then."""
+    """Write rows in a task. Raises what makes the task fail; Spark may run it again then."""
     if options.guarantee is Guarantee.AT_LEAST_ONCE:
         with _producer_of(options) as producer:
             for batch in batches:
@@ -285,7 +287,8 @@ def commit_batch(
     *,
     once: bool = False,
 ) -> None:
-    """On the driver. Raises CommitFailedError; then Spark runs the batch again, and it counts once all the same."""
+    """Commit on the driver. Raises CommitFailedError; then Spark runs the batch again, and it counts once all the
+    same."""
     written = [message for message in messages if isinstance(message, Written)]
     staged = [message.staged for message in written if message.staged is not None]
     if not staged:

@@ -1,7 +1,8 @@
-"""The writes that the planners want, carried out: each a compare-and-set on what was observed. Decides nothing.
+"""The writes that the planners want, carried out: each a compare-and-set on what was observed. The applier decides
+nothing.
 
 For topics they are made in the planner's order; changes of several PartitionSets go out together, so that a broker that
-led a thousand partitions costs one round trip. If the world has moved on (409, 404), the rest of a topic's actions is
+led a thousand partitions costs one round trip. If the state has changed (409, 404), the rest of a topic's actions is
 dropped: they were planned for another state, and the next pass plans again. `ApiUnavailableError` is for the loop.
 
 Consumer groups do not depend on each other: their writes go out together, GROUP_CALLS_MAX at a time, and their Events
@@ -55,30 +56,30 @@ from headrace.kube.resource import CONSUMER_GROUPS, PARTITION_SETS, TOPICS, Reso
 from headrace_operator.observer import monotonic_ms
 
 _log = logging.getLogger(__name__)
-# Not parsed: a Topic that this version cannot read is there all the same.
+# This is not parsed: a Topic that this version cannot read is there all the same.
 _ANY_TOPIC: Resource[Object] = raw_resource(TOPICS.group, TOPICS.version, TOPICS.plural, TOPICS.kind)
 
 
 class Outcome(Enum):
     DONE = "done"
     OVERTAKEN = "overtaken"
-    """Someone else was faster: plan again."""
+    """Another writer was faster: plan again."""
     REFUSED = "refused"
-    """The API server does not want this; it is in the log."""
+    """The API server refuses this; the reason is in the log."""
     BUSY = "busy"
-    """It could not do this now, while it did other things."""
+    """The API server could not do this now."""
 
 
 class Applier:
     def __init__(self, client: KubeClient, recorder: EventRecorder, landed: Callable[[Action], None]) -> None:
-        """`landed` hears of each action that has been carried out."""
+        """Take `landed`, which is called with each action that has been carried out."""
         self._client = client
         self._recorder = recorder
         self._landed = landed
         self._calls = asyncio.Semaphore(SET_CALLS_MAX)
 
     async def apply(self, plan: TopicPlan) -> Outcome:
-        """All actions of one topic, or as many as land. Raises ApiUnavailableError."""
+        """Apply all actions of one topic, or as many as land. Raises ApiUnavailableError."""
         for group in _groups(plan.actions):
             results = await asyncio.gather(*map(self._try, group))
             landed = [action for action, error in zip(group, results, strict=True) if error is None]
@@ -100,7 +101,7 @@ class Applier:
         return None
 
     def _outcome(self, topic: TopicName, group: Sequence[Action], results: Sequence[ApiError | None]) -> Outcome:
-        """Of actions that were carried out together. Raises ApiUnavailableError."""
+        """Return the outcome of actions that were carried out together. Raises ApiUnavailableError."""
         failed = [(action, error) for action, error in zip(group, results, strict=True) if error is not None]
         for _, error in failed:
             if isinstance(error, ApiUnavailableError):
@@ -164,19 +165,20 @@ class Applier:
 
 
 def _groups(actions: Sequence[Action]) -> list[list[Action]]:
-    """In order; changes of several sets, of which each makes sense without the others, are together."""
+    """Return the actions in order; changes of several sets, of which each makes sense without the others, are
+    together."""
     return [
         list(group) for _, group in groupby(actions, key=lambda action: isinstance(action, ReplaceSet) or id(action))
     ]
 
 
 def _owner_of(partition_set: PartitionSet) -> Metadata:
-    """As much of its Topic as an Event names."""
+    """Return the part of its Topic that an Event names."""
     return Metadata(partition_set.topic, partition_set.metadata.namespace, uid=partition_set.topic_uid)
 
 
 def _as_read(topic: Topic) -> dict[str, Any]:
-    """What makes a patch of this Topic a compare-and-set, on this very object."""
+    """Return what makes a patch of this Topic a compare-and-set, on this very object."""
     return {"resourceVersion": topic.metadata.resource_version}
 
 
@@ -184,7 +186,7 @@ class GroupApplier:
     def __init__(
         self, client: KubeClient, recorder: EventRecorder, acts: Callable[[], bool], turn: asyncio.Event
     ) -> None:
-        """`turn`: set while nobody elects leaders, who come first."""
+        """Take `turn`, which is set while no leaders are elected, which comes first."""
         self._turn = turn
         self._client = client
         self._recorder = recorder
@@ -195,9 +197,9 @@ class GroupApplier:
     async def apply_groups(
         self, actions: Sequence[GroupAction], landed: Callable[[GroupAction, ConsumerGroup], None]
     ) -> list[Outcome]:
-        """One outcome for each; `landed` is given each group as it is then.
+        """Apply actions, and return one outcome for each; `landed` is given each group as it is then.
 
-        Raises ApiUnavailableError where none of them has got an answer: the API server is away.
+        It raises ApiUnavailableError where none of them has got an answer: the API server is away.
         """
         results = await asyncio.gather(*(self._apply_group(action, landed) for action in actions))
         unanswered = [error for error in results if error is not None and _is_unanswered(error)]
@@ -206,7 +208,7 @@ class GroupApplier:
         return [_outcome(f"group {action.group.name}", result) for action, result in zip(actions, results, strict=True)]
 
     async def apply_topic(self, action: TopicAction) -> Outcome:
-        """Raises ApiUnavailableError."""
+        """Apply an action. Raises ApiUnavailableError."""
         try:
             await self._write_topic(action)
         except ApiError as error:

@@ -1,11 +1,11 @@
-"""Whom the operator trusts as brokers: the authorities of a PEM file, which may change while the operator runs.
+"""The authorities that the operator trusts for brokers: those of a PEM file, which may change while the operator runs.
 
-    file ──two readings agree──> usable ────> new connections are checked against it
+file ──two readings agree──> usable ────> new connections are checked against it
                                  unusable ──> logged; the authority in use stays
 
-It is looked at again and again, by content, as brokers do with theirs: a mounted Secret changes by the swap of a
-symbolic link, which neither the file's own time nor its inode need to show. One per process. Without a file the
-system's roots are trusted, once and for all.
+It is read again and again, and compared by content, as brokers do with theirs: a mounted Secret changes by the swap of
+a symbolic link, which neither the file's own time nor its inode need to show. There is one per process. Without a file
+the system's roots are trusted, once and for all.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 class _Reading:
     content: bytes = b""
     trouble: str = ""
-    """Why there is no content just now."""
+    """The reason why there is no content just now."""
 
 
 class Authority:
     def __init__(self, file: str | None) -> None:
-        """A PEM file, or None for the system's roots. `take_on` comes next."""
+        """Take a PEM file, or None for the system's roots. `take_on` comes next."""
         self._file = file
         self._judged = _Reading()
 
@@ -46,7 +46,7 @@ class Authority:
         return self._context(self._judged)
 
     async def keep_fresh(self, trust: Callable[[ssl.SSLContext], None]) -> None:
-        """For ever; `trust` is called with what new connections are to be checked against from then on."""
+        """Follow the file without end; `trust` is called with the context for new connections from then on."""
         if self._file is None:
             await asyncio.Event().wait()
             return
@@ -54,7 +54,7 @@ class Authority:
         while True:
             await asyncio.sleep(TLS_FILES_INTERVAL_MS / 1000)
             now = await asyncio.to_thread(self._read, self._file)
-            # What is still being written is not looked at yet.
+            # A file that is still being written is not read yet.
             if now == before != self._judged:
                 self._judged = now
                 self._replace(now, trust)
@@ -70,7 +70,7 @@ class Authority:
             _log.info("TLS: new connections to brokers are checked against what CA file %s holds now", self._file)
 
     def _context(self, reading: _Reading) -> ssl.SSLContext:
-        """Raises LocalError."""
+        """Return the context. Raises LocalError."""
         if reading.trouble:
             raise LocalError(f"CA file {self._file} cannot be read: {reading.trouble}")
         return trusting_bundle(reading.content, f"CA file {self._file}")

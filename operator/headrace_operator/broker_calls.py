@@ -1,13 +1,13 @@
-"""The requests of the operator to brokers, at the URLs of their Leases. Decides nothing.
+"""The requests of the operator to brokers, at the URLs of their Leases. The module decides nothing.
 
 `Reporter` asks what brokers promise, and what they hold; a broker that does not answer in time is asked again another
-time. The core says what to ask (`questions`, `inquiries`) and what the answers mean (`resort`, `reclaim`).
+time. The core decides what to ask (`questions`, `inquiries`) and what the answers mean (`resort`, `reclaim`).
 
 `Inquiry` asks what they hold in a task beside the loop: one that hangs must not hold up everything else that there is
 to decide.
 
-    take, nothing is here of what is wanted ──> asking ── all have answered, or have had their time ──> it rings
-    take, it is here ──> handed out, once: an answer from before the last pass may not be true any more
+take, nothing is here of what is wanted ──> asking ── all have answered, or have had their time ──> it wakes the loop
+take, it is here ──> handed out, once: an answer from before the last pass may not be true any more
 
 It is owned by the reconciler; `run` is a task of its own, one round at a time. A round that is under way when this
 operator stops acting is not used: `drop`.
@@ -36,11 +36,11 @@ from headrace.http2.async_transport import AsyncResponse, AsyncTransport
 
 PROMISES_TIMEOUT_MS = 5_000
 PROMISES_BYTES_MAX = 16 << 20
-"""Of an answer to it."""
+"""The size of an answer to it."""
 GROUP_ERRAND_REQUESTS_MAX = 8
-"""Of one of them: a reset of ten thousand partitions holds up no other."""
+"""The requests of one errand: a reset of ten thousand partitions holds up no other."""
 GROUP_ERRAND_TIMEOUT_MS = 10_000
-"""Of one of its requests: a broker passes it on to the coordinator, which waits for its log."""
+"""The time limit of one of its requests: a broker passes it on to the coordinator, which waits for its log."""
 
 
 _log = logging.getLogger(__name__)
@@ -54,14 +54,14 @@ class Reporter:
         self._asking = PromiseRequests()
 
     async def asked(self, observed: Observed, wanted: Questions) -> Observed:
-        """`observed` with what the brokers answered, of as much as can be asked at once."""
+        """Return `observed` with what the brokers answered, of as much as can be asked at once."""
         asked = self._asking.turn(wanted)
         answers = await asyncio.gather(*(self._ask(observed, broker, keys) for broker, keys in asked.items()))
         promises = {answer.seat.broker: answer for answer in answers if answer is not None}
         return replace(observed, promises=promises, silent=self._asking.heard(asked, promises))
 
     async def reported(self, observed: Observed, uids: Sequence[TopicUid]) -> Observed:
-        """`observed` with what the brokers hold of these topics; of one that does not answer all of it, nothing."""
+        """Return `observed` with what the brokers hold of these topics; an incomplete answer of one counts as none."""
         alive = observed.in_state(BrokerState.READY, BrokerState.DRAINING)
         answers = await asyncio.gather(*(self._report(broker, uids) for broker in alive))
         reports = {answer.seat.broker: answer for answer in answers if answer is not None}
@@ -94,7 +94,7 @@ class Reporter:
             return None
 
     async def _call(self, method: str, broker: Broker, what: str, body: bytes = b"") -> Any:
-        """None where it does not answer."""
+        """Send one request and return the answer; None where the broker does not answer."""
         url = f"{broker.url}/v1/brokers/{broker.id}/{what}"
         try:
             async with asyncio.timeout(_TIMEOUT_S):
@@ -113,7 +113,7 @@ def _log_silence(broker: Broker, error: Exception) -> None:
 
 
 async def content_of(response: AsyncResponse) -> bytes:
-    """Raises RemoteError where there is no end of it."""
+    """Return the content. Raises RemoteError where it does not end."""
     content = bytearray()
     async for chunk in response.chunks():
         content += chunk
@@ -129,12 +129,14 @@ class Inquiry:
         self._ring = ring
         self._wanted: tuple[Observed, Sequence[TopicUid]] | None = None
         self._asking: Sequence[TopicUid] = ()
-        """Of the round that is under way; empty where there is none, or nobody wants it any more."""
+        """The topics of the round that is under way; empty where there is none, or its answers are not needed any
+        more."""
         self._answers: Observed | None = None
         self._changed = asyncio.Event()
 
     def take(self, observed: Observed, uids: Sequence[TopicUid]) -> Observed:
-        """`observed` with what brokers have answered since the last time; what is missing of `uids` is asked for."""
+        """Return `observed` with what brokers have answered since the last time; what is missing of `uids` is asked
+        for."""
         answers, self._answers = self._answers, None
         here = answers.asked if answers is not None else ()
         if not {*uids} <= {*here} and not {*uids} <= {*self._asking}:
@@ -143,11 +145,11 @@ class Inquiry:
         return observed if answers is None else replace(observed, reports=answers.reports, asked=here)
 
     def drop(self) -> None:
-        """Nobody wants to know any more, whatever is under way."""
+        """Drop the answers of the round that is under way."""
         self._wanted, self._asking, self._answers = None, (), None
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -171,7 +173,7 @@ class GroupCalls:
         self._transport = transport
 
     async def carry_out(self, errand: Errand, urls: Sequence[str]) -> Verdict:
-        """`urls` of the brokers, the one that will know most likely first."""
+        """Carry out an errand; `urls` are those of the brokers, the most likely to know first."""
         places = asyncio.Semaphore(GROUP_ERRAND_REQUESTS_MAX)
         try:
             calls = next(errand)
@@ -194,7 +196,7 @@ class GroupCalls:
             return error
 
     async def _call(self, call: Call, url: str) -> Any:
-        """Raises what the broker answers."""
+        """Send one request. Raises what the broker answers."""
         body = b"" if call.body is None else json.dumps(call.body).encode()
         try:
             async with asyncio.timeout(_GROUP_TIMEOUT_S):
@@ -211,7 +213,7 @@ class GroupCalls:
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
-    """Raises RemoteError."""
+    """Parse a body. Raises RemoteError."""
     try:
         answer = json.loads(content)
     except ValueError:

@@ -1,4 +1,5 @@
-"""Takes part in the election among the operators of a cluster: reads and writes their Lease as `Candidacy` decides.
+"""The candidate in the election among the operators of a cluster: it reads and writes their Lease as `Candidacy`
+decides.
 
 Runs from the start of the process to its end, beside the reconcile loop, which looks at `acts` before whatever it
 writes. A watch tells at once when the holder has let go; what is believed is read from the API server.
@@ -23,7 +24,7 @@ from headrace_operator.observer import Scope, monotonic_ms
 
 _log = logging.getLogger(__name__)
 _VACATE_TRIES = 3
-"""One renewal may have landed unheard; more cannot be under way."""
+"""The number of tries: one renewal may have landed without an answer; more cannot be under way."""
 
 
 class Candidate:
@@ -32,17 +33,17 @@ class Candidate:
         self._name, self._namespace = operator_lease_name(scope.cluster), scope.lease_namespace
         self._candidacy = Candidacy(identity, OperatorLease(Metadata(self._name, self._namespace)))
         self._stands_by: bool | None = None
-        """As last told; None before that."""
+        """The state that was logged last; None before that."""
         self._look = asyncio.Event()
         self._backoff = Backoff(rng, most_ms=OPERATOR_LEASE_RENEW_MS)
 
     @property
     def acts(self) -> bool:
-        """At this moment: no turn outlives its Lease."""
+        """Return whether this operator acts at this moment: no turn outlives its Lease."""
         return self._candidacy.acts(monotonic_ms())
 
     async def run(self, on_turn: Callable[[], None]) -> None:
-        """Until it is cancelled; `on_turn` is called each time when it becomes this process' turn."""
+        """Run until cancelled; `on_turn` is called each time when it becomes this process' turn."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch(), name="watch-operator-lease")
             tasks.create_task(self._stand(on_turn), name="stand")
@@ -81,7 +82,8 @@ class Candidate:
                 wait_ms = self._backoff.next_ms()
                 _log.log(_level(error), "operator Lease: looking again in %.0f ms: %s", wait_ms, error)
                 self._tell()
-                await asyncio.sleep(wait_ms / 1000)  # Whatever the watch tells: who conflicts must not do so in a loop.
+                # The watch does not shorten this: after a conflict there must be no tight loop.
+                await asyncio.sleep(wait_ms / 1000)
             else:
                 self._backoff.reset()
                 self._tell()
@@ -89,7 +91,7 @@ class Candidate:
                 await self._sleep(min(OPERATOR_LEASE_RENEW_MS, due_ms))
 
     async def _step(self) -> bool:
-        """Whether a turn has begun."""
+        """Make one step, and return whether a turn has begun."""
         self._look.clear()
         try:
             lease = await self._client.get(OPERATOR_LEASES, self._name, self._namespace)
@@ -118,5 +120,5 @@ class Candidate:
 
 def _level(error: ApiError) -> int:
     if isinstance(error, ConflictError | AlreadyExistsError):
-        return logging.INFO  # somebody was faster
+        return logging.INFO  # Another operator was faster.
     return logging.ERROR if isinstance(error, UnreadableObjectError) else logging.WARNING

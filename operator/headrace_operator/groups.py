@@ -37,9 +37,11 @@ from headrace_operator.metrics import GroupMetrics
 from headrace_operator.observer import Picture, Scope, monotonic_ms
 
 GROUP_WRITES_PER_PASS_MAX = 64
-"""Of the operator, the most urgent first: whoever waits for an assignment does not wait for a thousand conditions."""
+"""The operator's writes in one pass, the most urgent first: a group that waits for an assignment does not wait for a
+thousand conditions."""
 GROUP_PASS_INTERVAL_MS_MIN = 20
-"""Between two looks of the operator at groups: the coordinator waits for an assignment, but not for long."""
+"""The time between two passes of the operator over groups: the coordinator waits for an assignment, but not for
+long."""
 
 
 _log = logging.getLogger(__name__)
@@ -58,10 +60,10 @@ class Groups:
         self._resting = GroupResting()
         self._groups: dict[GroupName, ConsumerGroup] | None = None
         self._unreadable: set[ObjectKey] = set()
-        """Groups that are there, and cannot be read: the log says why."""
+        """The groups that are there, and cannot be read: the log has the reason."""
         self._picture: Picture | None = None
         self._topic_tried: Picture | None = None
-        """From which picture the internal topic was last written: the next one shows what came of it."""
+        """The picture from which the internal topic was last written: the next one shows the result."""
         self._patience = GroupPatience()
         self._reads = asyncio.Semaphore(GROUP_CALLS_MAX)
         self._backoff = Backoff(Random(), most_ms=RECONCILE_BACKOFF_MAX_MS)
@@ -70,18 +72,18 @@ class Groups:
         """The uids of groups whose turn did not come in the last pass."""
         self._errands: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
-        """What an errand died of: nothing that is expected, so the process goes with it."""
+        """The error that ended an errand unexpectedly, so that the process ends with it."""
 
     def ring(self) -> None:
         self._rung.set()
 
     def look(self, picture: Picture) -> None:
-        """What the other loop has just read."""
+        """Take the picture that the other loop has just read."""
         self._picture = picture
         self.ring()
 
     async def run(self, acts: Callable[[], bool]) -> None:
-        """Until it is cancelled; `acts`: whether it is this process' turn."""
+        """Run until cancelled; `acts`: whether it is this process' turn."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._watch(), name="watch-groups")
@@ -92,11 +94,11 @@ class Groups:
 
     @property
     def known(self) -> Mapping[GroupName, ConsumerGroup] | None:
-        """As they were seen last, those of other clusters included; None: not known yet."""
+        """Return the groups as they were seen last, those of other clusters included; None: not known yet."""
         return self._groups
 
     def take(self, event: WatchEvent[ConsumerGroup]) -> None:
-        """What a watch tells."""
+        """Take an event of a watch."""
         known = self._groups or {}
         match event:
             case Listed(items, unreadable):
@@ -137,22 +139,22 @@ class Groups:
             await asyncio.sleep(wait_ms / 1000)
 
     async def _one_pass(self, acts: Callable[[], bool]) -> None:
-        """Raises ApiUnavailableError."""
+        """Make one pass. Raises ApiUnavailableError."""
         if self._failure is not None:
             raise self._failure
         view = self._view()
         if view is None or not acts():
             self._asking.drop()
-            self._metrics.stuck.set(0)  # that is for the operator that acts to say
+            self._metrics.stuck.set(0)  # The operator that acts reports that.
             return
         self._metrics.seen(view.ours)
-        self._send(view)  # whatever becomes of the writes
+        self._send(view)  # This holds whatever becomes of the writes.
         with self._metrics.pass_seconds.time():
             verdicts = self._asking.verdicts()
             view = replace(view, resting=self._resting.among(view, verdicts), waited=self._waiting)
             plan = await asyncio.to_thread(plan_groups, view, verdicts, _wall_ms())
             self._resting.settle(view, verdicts, {action.group.metadata.uid for action in plan.groups})
-            # Both come to their end: what is still being written when the next pass begins would be its conflict.
+            # Both come to their end: a write that is still under way when the next pass begins would be its conflict.
             writes = (self._apply(plan.groups), self._apply_topic(plan.topic))
             for failure in await asyncio.gather(*writes, return_exceptions=True):
                 if failure is not None:
@@ -172,7 +174,7 @@ class Groups:
         )
 
     async def _apply(self, planned: Sequence[GroupAction]) -> None:
-        """Raises ApiUnavailableError."""
+        """Apply the actions. Raises ApiUnavailableError."""
         now_ms = monotonic_ms()
         held = self._patience.held({group.metadata.uid for group in (self._groups or {}).values()}, now_ms)
         allowed = [action for action in planned if action.group.metadata.uid not in held]
@@ -201,7 +203,7 @@ class Groups:
                 assert_never(outcome)
 
     async def _apply_topic(self, action: TopicAction | None) -> None:
-        """Raises ApiUnavailableError."""
+        """Apply the action about an internal topic. Raises ApiUnavailableError."""
         if action is not None and self._topic_tried is not self._picture:
             self._topic_tried = self._picture
             await self._applier.apply_topic(action)
@@ -211,7 +213,8 @@ class Groups:
         self._keep(action.group, None if group.deleting and not group.metadata.finalizers else group)
 
     def _keep(self, seen: ConsumerGroup, group: ConsumerGroup | None) -> None:
-        """What was `seen` is `group` now; None: it is gone. If the watch has told of its end already, that counts."""
+        """Replace what was `seen` by `group`; None: it is gone. If the watch has reported its end already, that
+        counts."""
         known = self._groups or {}
         if _is_same(known.get(seen.name), seen):
             known.pop(seen.name) if group is None else known.update({seen.name: group})
@@ -268,12 +271,12 @@ class Groups:
 
 
 def _is_same(known: ConsumerGroup | None, group: ConsumerGroup) -> bool:
-    """Under its name there may be another one by now."""
+    """Return whether it is the same group: under its name there may be another one by now."""
     return known is not None and known.metadata.uid == group.metadata.uid
 
 
 def _urls(view: GroupView, group: ConsumerGroup) -> list[str]:
-    """Of brokers that serve, the group's coordinator first."""
+    """Return the URLs of brokers that serve, the group's coordinator first."""
     brokers = view.observed.in_state(BrokerState.READY, BrokerState.DRAINING)
     brokers.sort(key=lambda broker: broker.id != group.status.coordinator)
     return [broker.url for broker in brokers]

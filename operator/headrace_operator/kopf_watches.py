@@ -1,4 +1,4 @@
-"""kopf, and all that it does here: watch Topics, PartitionSets, Leases, the brokers' Pods, and ring when one changes.
+"""The use of kopf: it watches Topics, PartitionSets, Leases and the brokers' Pods, and wakes the loop when one changes.
 
 kopf runs in a thread with an event loop of its own, so that neither its signal handlers nor a frozen watch of its own
 touch the reconcile loop; its news crosses over by `call_soon_threadsafe`. It never writes: handlers are `on.event`
@@ -36,7 +36,7 @@ _CLIENTS = ("kubernetes", "kubernetes_asyncio", "pykube")
 
 @contextmanager
 def _not_importable(*names: str) -> Iterator[None]:
-    """Importing one of `names` fails as if it were not installed (None in `sys.modules` says so); one that is there
+    """Make an import of one of `names` fail as if it were not installed (by None in `sys.modules`); one that is there
     already stays."""
     hidden = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # the import system knows None, typeshed does not
@@ -58,7 +58,8 @@ _SERVER_TIMEOUT_S = WATCH_SILENCE_MS_MAX * 3 // 4 // 1000
 
 
 _IDENTITY: Any = "headrace-operator"
-"""Among kopf's peers, which there are none of. Left out, kopf asks for the name of a user who may have none."""
+"""The identity among kopf's peers, which there are none of. Without it, kopf asks for the name of a user who may have
+none."""
 
 
 class Doorbell:
@@ -82,7 +83,7 @@ class Doorbell:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """From the event loop that `ring` and `lease_seen` are to be called in."""
+        """Start, from the event loop that `ring` and `lease_seen` are to be called in."""
         loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._watch, args=(loop,), name="kopf", daemon=True)
         self._thread.start()
@@ -97,20 +98,20 @@ class Doorbell:
         while not self._stopping.is_set():
             try:
                 asyncio.run(self._run_kopf(loop))
-            except Exception as error:  # whatever kopf died of, the loop's resync goes on and kopf starts again
+            except Exception as error:  # Whatever ended kopf, the loop's resync goes on and kopf starts again.
                 _log.warning("kopf stopped, starting it again: %s", error)
             self._stopping.wait(self._backoff.next_ms() / 1000)
 
     async def _run_kopf(self, loop: asyncio.AbstractEventLoop) -> None:
         own_loop, stop_flag = asyncio.get_running_loop(), asyncio.Event()
-        # What its tasks died of is raised below; asyncio need not report each of them as well.
+        # The error that ended its tasks is raised below; asyncio need not report each of them as well.
         own_loop.set_exception_handler(lambda _, context: _log.debug("kopf: %s", context))
-        # Not a threading.Event: a thread that waits for one would keep a kopf that has died from ending.
+        # A threading.Event would not do: a thread that waits for one would keep a failed kopf from ending.
         self._end_run = lambda: _call_in(own_loop, stop_flag.set)
         if self._stopping.is_set():
             return
-        # Two of kopf's operators, since one has the same namespaces for all that it watches: Topics are anywhere, and
-        # Leases, Pods and StatefulSets may be read in the brokers' namespace alone.
+        # There are two of kopf's operators, since one has the same namespaces for all that it watches: Topics are
+        # anywhere, and Leases, Pods and StatefulSets may be read in the brokers' namespace alone.
         watching = partial(
             kopf.operator,
             settings=kopf_settings(self._scope, self._rng),
@@ -135,7 +136,7 @@ class Doorbell:
             try:
                 lease = BrokerLease.parse(event["object"])
             except InvalidResourceError:
-                return  # labelled as ours, but no broker's: the observer's list says so in the log
+                return  # It has our label, but is no broker's: the observer's list logs it.
             _call_in(loop, partial(self._lease_seen, lease))
 
         async def login(**_: Any) -> kopf.ConnectionInfo:
@@ -149,7 +150,7 @@ class Doorbell:
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    """From another thread; a loop that has ended needs no call any more."""
+    """Call from another thread; a loop that has ended needs no call any more."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(call)
 
@@ -170,7 +171,8 @@ class _WithoutTls(kopf.ConnectionInfo):
     """A connection to an API server that speaks no TLS."""
 
     def as_ssl_context(self) -> ssl.SSLContext:
-        """One that nobody connects with: kopf would read all certificates of the system, for 25 ms each time."""
+        """Return a context that no connection uses: kopf would read all certificates of the system, for 25 ms each
+        time."""
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -191,7 +193,7 @@ async def connection_of(credentials: Credentials) -> kopf.ConnectionInfo:
 
 
 def kopf_settings(scope: Scope, rng: Random) -> kopf.OperatorSettings:
-    """Watches that never freeze and never give up, only our own Leases, and not a single write."""
+    """Return settings: watches that never freeze and never give up, only our own Leases, and not a single write."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.process.ultimate_exiting_timeout = None

@@ -42,7 +42,7 @@ from headrace_operator.reconciler import Reconciler
 
 @asynccontextmanager
 async def serve_health(host: str, port: int, reconciler: Reconciler, metrics: Metrics) -> AsyncIterator[int]:
-    """Yields the port that it listens on. Raises OSError where the port is taken."""
+    """Serve the health routes, and yield the port. Raises OSError where the port is taken."""
     runner = web.AppRunner(health_application(reconciler, metrics), access_log=None)
     await runner.setup()
     try:
@@ -124,7 +124,8 @@ class _Duration(click.ParamType[int]):
 def main(**given: Any) -> None:
     """Turn Topics into partitions on live brokers, and say in their status how they are."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    # kopf writes a traceback for every lost connection of every watch; what it dies of, the doorbell says in a line.
+    # kopf writes a traceback for every lost connection of every watch; the error that ends it is logged in one line
+    # elsewhere.
     logging.getLogger("kopf").setLevel(logging.CRITICAL)
     try:
         asyncio.run(operate(Options(**given)))
@@ -182,7 +183,7 @@ async def operate(options: Options) -> None:
 
 
 async def _until(stop: asyncio.Event, loops: Mapping[str, Coroutine[Any, Any, None]]) -> None:
-    """The loops, by their names, until `stop`; a loop that fails takes the process with it."""
+    """Run the loops, by their names, until `stop`; a loop that fails ends the process."""
     tasks = {asyncio.create_task(loop, name=name) for name, loop in loops.items()}
     stopping = asyncio.create_task(stop.wait(), name="stop")
     done, pending = await asyncio.wait({*tasks, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -64,7 +64,7 @@ class GroupMetrics:
         )
 
     def seen(self, groups: Iterable[ConsumerGroup]) -> None:
-        """Those of this cluster."""
+        """Count the groups of this cluster."""
         states = Tally(_UNKNOWN if group.status.state is None else group.status.state.value for group in groups)
         for state in (_UNKNOWN, *(each.value for each in GroupState if each is not GroupState.DEAD)):
             self._groups.labels(state).set(states[state])
@@ -120,7 +120,8 @@ class Metrics:
         self._shrinks = self._counter("isr_shrinks", "ISRs that lost brokers have been taken out of.")
 
     def watch_turn(self, cluster: str, acts: Callable[[], bool]) -> None:
-        """Ask with each scrape whether it is this operator's turn: where no picture comes, a turn ends all the same.
+        """Set a gauge that is computed with each scrape: whether it is this operator's turn. Where no picture comes, a
+        turn ends all the same.
 
         The sum over all operators of the cluster is 1.
         """
@@ -136,14 +137,14 @@ class Metrics:
             self._brokers.labels(standing.value).set(found[standing])
 
     def landed(self, action: Action) -> None:
-        """It is written."""
+        """Count an action that is written."""
         kinds = Tally(action.kinds if isinstance(action, ReplaceSet) else ())
         self._elections.inc(sum(kinds[kind] for kind in ELECTIONS))
         self._unclean.inc(sum(kinds[kind] for kind in UNCLEAN))
         self._shrinks.inc(kinds[ChangeKind.SHRUNK])
 
     def exposition(self) -> bytes:
-        """In Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def _gauge(self, name: str, documentation: str) -> Gauge:

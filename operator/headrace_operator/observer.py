@@ -1,4 +1,4 @@
-"""Observation of the whole state for one pass: a few linearizable lists, and what this process knows about time.
+"""The observation of the whole state for one pass: a few linearizable lists, and what this process knows about time.
 
 Owns the monotonic clocks of the operator: `Liveness` of the brokers' Leases, `PodDeaths`, `SteadyTimers` and
 `DeletionTimers`. Lives as long as the process; used in the event loop of the reconcile loop alone. A list that fails,
@@ -29,7 +29,7 @@ from headrace.kube.errors import ForbiddenError, NotFoundError, UnreadableObject
 from headrace.kube.resource import LEASES, PARTITION_SETS, PODS, STATEFUL_SETS, TOPICS
 
 OPERATOR_PULSE_MS = 500
-"""How often the operator looks whether its process has been running all the time."""
+"""The interval at which the operator checks whether its process has been running all the time."""
 
 
 _log = logging.getLogger(__name__)
@@ -42,12 +42,12 @@ class Workload:
         self._namespace = namespace
         self._stateful_set = stateful_set
         self._told = ""
-        """What was told last."""
+        """The message that was logged last."""
         self.unreadable = 0
-        """Of the objects that were asked for last."""
+        """The number among the objects that were asked for last."""
 
     async def pods(self) -> tuple[BrokerPod, ...] | None:
-        """Those of the brokers; None where nobody tells: that is no death of any. Raises ApiError."""
+        """Return the Pods of the brokers; None where they cannot be read: that is no death of any. Raises ApiError."""
         listed = await self._if_allowed(self._client.list(PODS, namespace=self._namespace, label_selector=POD_SELECTOR))
         if listed is None:
             return None
@@ -55,7 +55,7 @@ class Workload:
         return tuple(pod for pod in listed.items if pod.stateful_set == self._stateful_set)
 
     async def broker_set(self) -> BrokerSet | None:
-        """None where there is none. Raises ApiError."""
+        """Return the StatefulSet; None where there is none. Raises ApiError."""
         return await self._if_allowed(self._client.get(STATEFUL_SETS, self._stateful_set, self._namespace))
 
     async def _if_allowed(self, answer: Awaitable[T]) -> T | None:
@@ -73,13 +73,13 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What this operator serves."""
+    """The cluster and the namespaces that this operator serves."""
 
     cluster: str
     lease_namespace: str
     finalizer_wait_ms: int
     whereabouts: Whereabouts | None = None
-    """Where brokers can be; None: wherever their Leases say."""
+    """The places where brokers can be; None: wherever their Leases say."""
 
     @property
     def lease_selector(self) -> str:
@@ -87,19 +87,19 @@ class Scope:
 
     @property
     def stateful_set(self) -> str:
-        """The name of what runs the brokers."""
+        """Return the name of the StatefulSet of the brokers."""
         return self.cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
     topics: tuple[Topic, ...]
-    """Of all clusters."""
+    """The topics of all clusters."""
     observed: Observed
     unreadable: int = 0
-    """Objects that are there and cannot be read: what they say is not known."""
+    """The number of objects that are there and cannot be read."""
     settled: bool = False
-    """Whether there was nothing to do about it."""
+    """True where there was nothing to do about it."""
 
 
 class Observer:
@@ -118,7 +118,7 @@ class Observer:
         self._pulse_ms: int | None = None
 
     async def observe(self) -> Picture:
-        """Raises ApiError; the picture after that starts the timers anew."""
+        """Read the state. Raises ApiError; the picture after that starts the timers anew."""
         self._workload.unreadable = 0
         try:
             sets, topics, leases, pods, broker_set = await asyncio.gather(
@@ -153,7 +153,7 @@ class Observer:
         return Picture(topics.items, observed, unreadable)
 
     def lease_seen(self, lease: BrokerLease) -> bool:
-        """A Lease as a watch delivered it -> whether its broker is another than in the last picture."""
+        """Take a Lease as a watch delivered it, and return whether its broker differs from the last picture."""
         now_ms = monotonic_ms()
         self._liveness.observe(lease, now_ms)
         return self._brokers.get(lease.broker) != Broker.of(self._believed(lease), self._liveness, now_ms)
@@ -162,7 +162,7 @@ class Observer:
         return lease if self._doubts is None else self._doubts.believed(lease, _log.warning)
 
     def next_change_ms(self) -> int | None:
-        """When time alone changes the last picture, on `monotonic_ms`; it may be past already."""
+        """Return when time alone changes the last picture, on `monotonic_ms`; it may be past already."""
         timers = (self._liveness.next_expiry_ms, self._steady.next_due_ms, self._deletions.next_due_ms)
         ends = (next_ms(self._contact_ms) for next_ms in timers)
         return min((end for end in ends if end is not None), default=None)
@@ -182,7 +182,7 @@ class Observer:
 
     def _look(self, leases: tuple[BrokerLease, ...], pods: tuple[BrokerPod, ...] | None, now_ms: int) -> None:
         if self._pulse_ms is not None:
-            self._feel_pulse()  # the lists may have been answered before the process was stopped
+            self._feel_pulse()  # The lists may have been answered before the process was stopped.
         if self._gap:
             self._liveness.restart(self._contact_ms, now_ms)
             self._gap = False

@@ -30,9 +30,9 @@ from headrace_operator.metrics import Metrics
 from headrace_operator.observer import Observer, Picture, monotonic_ms
 
 PROMISES_RETRY_MS = 1_000
-"""While nobody in an ISR can lead, brokers are asked this often what they hold."""
+"""The interval at which brokers are asked what they hold, while no member of an ISR can lead."""
 OPERATOR_STALL_MS_MAX = 60_000
-"""An operator whose loop has not come round for this long reports itself unhealthy."""
+"""The time without a pass after which an operator reports itself unhealthy."""
 
 
 _log = logging.getLogger(__name__)
@@ -49,12 +49,12 @@ class Reconciler:
         *,
         acts: Callable[[], bool],
     ) -> None:
-        """`acts`: whether it is this process' turn to write."""
+        """Take `acts`: whether it is this process' turn to write."""
         self._observer = observer
         self._reporter = reporter
         self._inquiry = Inquiry(reporter, self.ring)
         self._asks_again = False
-        """Whether brokers are asked soon again what they hold: until somebody leads, and all is set aside."""
+        """True where brokers are asked soon again what they hold: until there are leaders, and all is set aside."""
         self._applier = applier
         self._metrics = metrics
         self._acts = acts
@@ -65,30 +65,31 @@ class Reconciler:
         self._refused_until_ms: dict[TopicName, int] = {}
         self._show: Callable[[Picture], None] = lambda picture: None
         self.idle = asyncio.Event()
-        """Clear while a pass is under way: whatever can wait leaves the API server to it."""
+        """An event that is clear while a pass is under way: work that can wait leaves the API server to it."""
         self.idle.set()
 
     def show_to(self, show: Callable[[Picture], None]) -> None:
-        """Who is shown every picture as soon as it is there, and again, `settled`, where there was nothing to do."""
+        """Add a function that gets every picture as soon as it is there, and again, `settled`, where there was nothing
+        to do."""
         self._show = show
 
     @property
     def healthy(self) -> bool:
-        """Whether the loop comes round. An API server that is away is no illness of ours."""
+        """Return whether the loop makes passes. An API server that is away is not a fault of this process."""
         return monotonic_ms() - self._last_pass_ms < OPERATOR_STALL_MS_MAX
 
     def ring(self) -> None:
-        """Something may have changed, or it is this operator's turn."""
+        """Wake the loop: something may have changed, or it is this operator's turn."""
         if self._acts():
             self._rung.set()
 
     def lease_seen(self, lease: BrokerLease) -> None:
-        """A broker's sign of life, from a watch; a mere renewal needs no pass."""
+        """Take a broker's Lease from a watch; a mere renewal needs no pass."""
         if self._observer.lease_seen(lease):
             self.ring()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._observer.keep_pulse(), name="pulse")
             tasks.create_task(self._inquiry.run(), name="inquiry")
@@ -113,7 +114,7 @@ class Reconciler:
             await self._pause(clean)
 
     async def _one_pass(self) -> bool:
-        """False where someone else was faster. Raises ApiError while the API server is away."""
+        """Make one pass; return False where another writer was faster. Raises ApiError while the API server is away."""
         picture = await self._observer.observe()
         acts = self._acts()
         self._metrics.seen(picture)
@@ -121,14 +122,14 @@ class Reconciler:
         if not acts:
             self._inquiry.drop()
             self._refused_until_ms.clear()
-            self._metrics.stuck.set(0)  # that is for the operator that acts to say
+            self._metrics.stuck.set(0)  # The operator that acts reports that.
             return True
         picture = self._with_reports(await self._with_promises(picture))
         self._forget_refusals()
         outcomes = set()
         for topic_plan in plan(picture.topics, picture.observed, time.time_ns() // 1_000_000):
             if not self._acts():
-                break  # what was observed is another's to act upon
+                break  # Only the acting operator may act upon what was observed.
             if topic_plan.topic in self._refused_until_ms:
                 continue
             self._metrics.actions.inc(len(topic_plan.actions))
@@ -137,7 +138,7 @@ class Reconciler:
             self._note(topic_plan.topic, outcome)
         self._metrics.stuck.set(len(self._refused_until_ms))
         if Outcome.DONE in outcomes:
-            self.ring()  # look at what was written: the status follows what has landed
+            self.ring()  # Read what was written: the status follows what has landed.
         if not outcomes:
             self._show(replace(picture, settled=True))
         return Outcome.OVERTAKEN not in outcomes
@@ -156,7 +157,8 @@ class Reconciler:
         return replace(picture, observed=observed)
 
     def _note(self, topic: TopicName, outcome: Outcome) -> None:
-        """One topic that the API server refuses must neither hold up the others nor be asked for without end."""
+        """Note an outcome: one topic that the API server refuses must neither hold up the others nor be asked for
+        without end."""
         if outcome is Outcome.REFUSED:
             self._metrics.errors.inc()
             self._refused_until_ms[topic] = monotonic_ms() + RECONCILE_RESYNC_MS
@@ -164,7 +166,7 @@ class Reconciler:
             self._refused_until_ms.pop(topic, None)
 
     def _forget_refusals(self) -> None:
-        """Those that are over: what is still refused will say so again, and what is gone says nothing more."""
+        """Forget the refusals that are over: what is still refused will be reported again."""
         now_ms = monotonic_ms()
         self._refused_until_ms = {topic: ms for topic, ms in self._refused_until_ms.items() if ms > now_ms}
 
@@ -181,7 +183,7 @@ class Reconciler:
     async def _wait_for_work(self) -> None:
         until_ms = monotonic_ms() + (PROMISES_RETRY_MS if self._asks_again else RECONCILE_RESYNC_MS)
         while not self._rung.is_set():
-            # Renewals move the next expiry while we wait, so it is looked up again.
+            # Renewals move the next expiry while we wait, so it is computed again.
             next_ms = self._observer.next_change_ms() if self._acts() else None
             wait_ms = min(until_ms, next_ms or until_ms) - monotonic_ms()
             if wait_ms <= 0:

@@ -1,4 +1,4 @@
-"""`python -m headrace_operator.uninstalling`: before the operator goes for good, what it would have let go is let go.
+"""`python -m headrace_operator.uninstalling`: it takes off Headrace's finalizers before the operator goes for good.
 
 With the operator nobody is left who takes Headrace's finalizers off, so a Topic or a ConsumerGroup that is deleted
 later would stay for ever. First the operator itself is stopped, which would put them back; then they are taken off all
@@ -25,7 +25,7 @@ from headrace.kube.errors import ConflictError, NotFoundError
 from headrace.kube.resource import ObjectKey, Resource, raw_resource
 
 _PREFIX = f"{GROUP}/"
-# As they are: an object that cannot be read as a Topic is to be let go, too.
+# These are raw objects: one that cannot be read as a Topic is to be let go, too.
 _KINDS = (
     raw_resource(GROUP, VERSION, "topics", "Topic"),
     raw_resource(GROUP, VERSION, "consumergroups", "ConsumerGroup"),
@@ -41,7 +41,7 @@ class StillRunningError(HeadraceError):
 
 
 def others(finalizers: Sequence[str]) -> list[str]:
-    """Those that are not Headrace's."""
+    """Return the finalizers that are not Headrace's."""
     return [name for name in finalizers if not name.startswith(_PREFIX)]
 
 
@@ -79,7 +79,7 @@ async def _uninstall(
 
 
 async def stop_operator(client: KubeClient, deployment: str, namespace: str, wait_s: float) -> None:
-    """Until its last pod is gone. Fine where there is no such Deployment. Raises StillRunningError."""
+    """Stop the operator, and wait until its last pod is gone. No Deployment is no error. Raises StillRunningError."""
     try:
         stopped = await client.patch(_DEPLOYMENTS, deployment, namespace, {"spec": {"replicas": 0}})
     except NotFoundError:
@@ -89,7 +89,7 @@ async def stop_operator(client: KubeClient, deployment: str, namespace: str, wai
     selector = ",".join(f"{name}={value}" for name, value in labels.items())
     try:
         async with asyncio.timeout(wait_s):
-            # Pods, not the Deployment's status: that one does not count pods that are about to end.
+            # Pods are counted because the Deployment's status does not count pods that are about to end.
             while (await client.list(_PODS, namespace=namespace, label_selector=selector)).items:  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
@@ -101,7 +101,7 @@ async def stop_operator(client: KubeClient, deployment: str, namespace: str, wai
 
 
 async def all_of(client: KubeClient, kind: Resource[Object]) -> Sequence[Object]:
-    """None where its CustomResourceDefinition was deleted: its objects went with it."""
+    """Return all objects; none where its CustomResourceDefinition was deleted: its objects went with it."""
     try:
         return (await client.list(kind)).items
     except NotFoundError:
@@ -110,7 +110,7 @@ async def all_of(client: KubeClient, kind: Resource[Object]) -> Sequence[Object]
 
 
 async def let_go(client: KubeClient, kind: Resource[Object], obj: Object) -> None:
-    """Take Headrace's finalizers off, and nobody else's."""
+    """Take Headrace's finalizers off, and no others."""
     key = ObjectKey.of(obj)
     while (kept := others(finalizers := obj["metadata"].get("finalizers") or [])) != finalizers:
         patch: dict[str, Any] = {

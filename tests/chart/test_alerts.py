@@ -90,7 +90,7 @@ TROUBLES = [
     Trouble("HeadraceBrokerStopped", {f'headrace_operator_brokers{{{OPERATOR},state="Stopped"}}': "1"}, 21),
     Trouble("HeadraceUnderReplicated", {f"headrace_broker_under_replicated_partitions{{{BROKER}}}": "4"}, 16),
     Trouble("HeadraceIsrFlaps", {f"headrace_isr_shrinks_total{{{BROKER}}}": "0+3"}, 45),
-    Trouble("HeadraceLeadersUneven", {f"headrace_operator_not_preferred_leader_partitions{{{OPERATOR}}}": "1"}, 361),
+    Trouble("HeadraceLeaderImbalance", {f"headrace_operator_not_preferred_leader_partitions{{{OPERATOR}}}": "1"}, 361),
     Trouble("HeadraceObjectsRefused", {f"headrace_operator_stuck_reconciles{{{OPERATOR}}}": "1"}, 6),
     Trouble("HeadraceObjectsRefused", {f"headrace_operator_stuck_groups{{{OPERATOR}}}": "1"}, 6),
     Trouble("HeadraceObjectsUnreadable", {f"headrace_operator_unreadable_objects{{{OPERATOR}}}": "1"}, 6),
@@ -100,12 +100,12 @@ TROUBLES = [
     Trouble("HeadraceDiskSlow", {f'headrace_broker_fsync_seconds_bucket{{{BROKER},le="0.1"}}': "60+1"}, 25),
     Trouble("HeadraceCompactionFails", {f"headrace_broker_compaction_failing_partitions{{{BROKER}}}": "1"}, 61),
     Trouble(
-        "HeadraceDataSetAside",
+        "HeadraceDataOrphaned",
         {f'headrace_broker_orphaned_partitions{{{BROKER},deletion_policy="Delete"}}': "2"},
         61,
     ),
     Trouble(
-        "HeadraceBrokersDoNotMeet",
+        "HeadraceLeadersUnreachable",
         {f'headrace_broker_replication_connects_total{{{BROKER},outcome="failed"}}': "0+2"},
         20,
     ),
@@ -122,11 +122,11 @@ TROUBLES = [
         61,
     ),
     Trouble("HeadraceCertificateRefused", {f'headrace_broker_tls_reloads_total{{{BROKER},outcome="refused"}}': "1"}, 1),
-    Trouble("HeadraceGroupStands", {f"headrace_group_offsets_committed_total{{{GROUP}}}": "300"}, 25),
+    Trouble("HeadraceGroupStalled", {f"headrace_group_offsets_committed_total{{{GROUP}}}": "300"}, 25),
     Trouble("HeadraceGroupFallsBehind", {f"headrace_group_lag{{{PARTITION}}}": "50+10"}, 95),
     Trouble("HeadraceGroupLagUnknown", {f"headrace_group_lag_known{{{PARTITION}}}": "0"}, 11),
-    Trouble("HeadraceGroupUnrest", {f"headrace_group_rebalances_total{{{GROUP}}}": "2+4"}, 35),
-    Trouble("HeadraceCommitStands", {f"headrace_broker_writer_records_committed_total{{{BROKER}}}": "60000"}, 25),
+    Trouble("HeadraceGroupRebalancing", {f"headrace_group_rebalances_total{{{GROUP}}}": "2+4"}, 35),
+    Trouble("HeadraceCommitStalled", {f"headrace_broker_writer_records_committed_total{{{BROKER}}}": "60000"}, 25),
 ]
 
 

@@ -34,16 +34,16 @@ class Coordinated:
 
     def is_settled(self, group: GroupName) -> bool:
         self.settled_asked += 1
-        return self.world.coordinator.is_settled(group)
+        return self.world.machine.is_settled(group)
 
     def topics(self, namespace: str) -> Topics:
         return self.shapes
 
     def find(self, group: GroupName) -> Group | None:
-        return self.world.coordinator.groups.get(group) if self.is_here else None
+        return self.world.machine.groups.get(group) if self.is_here else None
 
     def all(self) -> list[Group]:
-        return [*self.world.coordinator.groups.values()] if self.is_here else []
+        return [*self.world.machine.groups.values()] if self.is_here else []
 
     def join(self, name: str) -> None:
         self.world.send(self.world.process(name, "flights"))

@@ -1,9 +1,9 @@
 """What a group answers and refuses, once all is committed: for tests that ask one question at a time."""
 
-from headrace.core.coordinator_events import Refuse
+from headrace.core.coordinator import Answer, Refuse
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.entries import OffsetValue
-from headrace.core.groups.events import Answer, CommitReceived, Membership, Request
+from headrace.core.groups.events import CommitReceived, Membership, Reply, Request
 from headrace.core.groups.identity import GroupState
 from headrace.core.types import Offset
 from tests.support.group_world import GROUP, World, part, shape
@@ -20,7 +20,7 @@ def world_of(*names: str, topics: dict[str, int] | None = None) -> World:
     return world
 
 
-def told(world: World, request: Request) -> Answer | Refuse:
+def told(world: World, request: Request) -> Answer[Reply] | Refuse:
     """The one answer to `request`, once all is committed."""
     world.deliver(request)
     world.commit_log()
@@ -43,7 +43,7 @@ def membership(world: World, request: Request) -> Membership:
 
 
 def state(world: World) -> GroupState:
-    group = world.coordinator.groups.get(GROUP)
+    group = world.machine.groups.get(GROUP)
     return GroupState.DEAD if group is None else group.state
 
 

@@ -7,22 +7,36 @@ coordinator that dies leaves behind what was committed and, of the rest, as much
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from headrace.core.coordinator_events import Append, Committed, Deposed, Elected, Read, ReadToEnd, Refuse, Ticked
-from headrace.core.groups.assignment import Partitions, Subscription
-from headrace.core.groups.coordinator import Coordinator, ForGroup, GroupConfigured, Order, TopicsListed
-from headrace.core.groups.entries import Image, Mark, OffsetValue
-from headrace.core.groups.events import (
+from headrace.core.coordinator import (
     Answer,
+    Append,
+    Committed,
+    Coordinator,
+    Deposed,
+    Elected,
+    Order,
+    Read,
+    ReadToEnd,
+    Refuse,
+    Ticked,
+)
+from headrace.core.groups.assignment import Partitions, Subscription
+from headrace.core.groups.entries import Entry, Image, Mark, OffsetValue
+from headrace.core.groups.events import (
     CommitReceived,
     Done,
     HeartbeatReceived,
     Ignored,
     JoinReceived,
     Membership,
+    Notice,
+    Reply,
     Request,
     TargetOffered,
 )
+from headrace.core.groups.group_machine import ForGroup, GroupConfigured, GroupEvent, GroupMachine, TopicsListed
 from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, MemberId, TopicShape
 from headrace.core.groups.invariants import Marks, OwnershipClaim, broken, double_owners, fallen, marks
 from headrace.core.groups.records import decode, encode
@@ -30,6 +44,8 @@ from headrace.core.limits import REBALANCE_TIMEOUT_MS_DEFAULT
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
 
 GROUP = GroupName("default", "billing")
+GroupCoordination: TypeAlias = Coordinator[Entry, GroupEvent, Reply, Notice]
+GroupOrder: TypeAlias = Order[Entry, Reply, Notice]
 _NOWHERE: Mark = (GroupEpoch(0), 0)
 
 
@@ -95,7 +111,7 @@ class Process:
     def commit(self, offsets: dict[PartitionKey, OffsetValue]) -> CommitReceived:
         return CommitReceived(self.numbers.next(), offsets, self.id, self.seen[0])
 
-    def hear(self, told: Answer | Refuse) -> None:
+    def hear(self, told: Answer[Reply] | Refuse) -> None:
         if not self.alive or told.request < self._since:
             return
         match told:
@@ -127,10 +143,11 @@ class World:
         """Batches that are."""
         self.numbers = Numbers()
         self.processes: list[Process] = []
-        self.coordinator = Coordinator()
+        self.machine = GroupMachine()
+        self.coordinator: GroupCoordination = Coordinator(self.machine)
         self.waiting: list[Request] = []
         """On their way to the coordinator."""
-        self.told: list[Answer | Refuse] = []
+        self.told: list[Answer[Reply] | Refuse] = []
         """On their way to the processes."""
         self.ignored: list[str] = []
         self.claims: list[OwnershipClaim] = []
@@ -153,7 +170,7 @@ class World:
     @property
     def image(self) -> Image:
         """As the coordinator sees it, decided but maybe not committed."""
-        group = self.coordinator.groups.get(GROUP)
+        group = self.machine.groups.get(GROUP)
         return Image(GROUP) if group is None else group.image
 
     @property
@@ -178,7 +195,8 @@ class World:
         self._take(self.coordinator.step(Deposed("it died"), self.now_ms))
         self.told = []
         del self.log[min(self.committed + kept, len(self.log)) :]
-        self.coordinator = Coordinator()
+        self.machine = GroupMachine()
+        self.coordinator = Coordinator(self.machine)
         self.elect()
 
     def commit_log(self) -> None:
@@ -207,7 +225,7 @@ class World:
 
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
-        group = self.coordinator.groups.get(GROUP)
+        group = self.machine.groups.get(GROUP)
         if ms and group is not None and self.now_ms < group.due_ms:
             idle = deepcopy(group).step(Ticked(self.now_ms), self.now_ms)
             assert idle == [], f"due in {group.due_ms - self.now_ms} ms: {idle}"
@@ -218,7 +236,7 @@ class World:
         for each in told:
             self.tell(each)
 
-    def tell(self, told: Answer | Refuse) -> None:
+    def tell(self, told: Answer[Reply] | Refuse) -> None:
         if isinstance(told, Answer) and told.request in self.commits and isinstance(told.reply, Done):
             written = self.committed_image.offsets
             assert self.commits[told.request].offsets.keys() <= written.keys(), "told before it was committed"
@@ -249,7 +267,7 @@ class World:
                 return count
             self.round()
             self.check()
-        raise AssertionError(f"not in {most} rounds: {self.coordinator.groups}")
+        raise AssertionError(f"not in {most} rounds: {self.machine.groups}")
 
     def is_stable(self) -> bool:
         """Everybody who lives has what it is to have, and knows it."""
@@ -272,7 +290,7 @@ class World:
             assert not fallen(self._marks, after), fallen(self._marks, after)
         self._marks = after
 
-    def _take(self, orders: list[Order]) -> None:
+    def _take(self, orders: list[GroupOrder]) -> None:
         for order in orders:
             match order:
                 case Append(_, entries, _):

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
 
-from headrace.core.coordinator_events import Refuse
+from headrace.core.coordinator import Answer, Refuse
 from headrace.core.errors import NotCoordinatorError
 from headrace.core.groups.assignment import Partitions
-from headrace.core.groups.events import Answer, Membership
+from headrace.core.groups.events import Membership, Reply
 from headrace.core.groups.identity import MemberId, TopicShape
 from headrace.core.groups.invariants import OwnershipClaim
 from headrace.core.groups.membership import (
@@ -118,7 +118,7 @@ class MemberWorld:
         """How long it took."""
         began_ms = self.now_ms
         while not what():
-            assert self.now_ms < began_ms + most_ms, f"not in {most_ms} ms: {self.world.coordinator.groups}"
+            assert self.now_ms < began_ms + most_ms, f"not in {most_ms} ms: {self.world.machine.groups}"
             self.run(10)
         return self.now_ms - began_ms
 
@@ -198,7 +198,7 @@ class MemberWorld:
         return self.random.randint(self.network.delay_ms // 2, self.network.delay_ms)
 
 
-def _event(told: Answer | Refuse, number: int) -> Event:
+def _event(told: Answer[Reply] | Refuse, number: int) -> Event:
     if isinstance(told, Refuse):
         return Refused(number, told.error)
     return Answered(number, told.reply if isinstance(told.reply, Membership) else None)

@@ -35,7 +35,7 @@ PROGRAMS = {
         *_ARRAYS,
         "headrace.client",
         "headrace.dev",
-        "headrace.core.groups.coordinator",
+        "headrace.core.groups.group_machine",
     ),
     "import headrace.dev.api.__main__": (
         *_BOTH_LIBRARIES,
@@ -52,7 +52,7 @@ PROGRAMS = {
         "kopf",
         "cel",
         "aiohttp.web",
-        "headrace.core.groups.coordinator",
+        "headrace.core.groups.group_machine",
     ),
 }
 CLIENTS: dict[str, tuple[str, ...]] = dict.fromkeys(

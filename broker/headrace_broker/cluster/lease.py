@@ -1,4 +1,5 @@
-"""This broker's Lease: takes it for a new incarnation at the start, renews it, and says when it drains and stops.
+"""This broker's Lease: the broker takes it for a new incarnation at the start, renews it, and writes when it drains and
+stops.
 
 The incarnation is on disk before it is taken here, so that no crash can make two lives share one. Only compare-and-set
 writes; a write of its own whose answer was lost is recognised, and is no other life. A Lease that a later incarnation
@@ -8,7 +9,7 @@ renewal goes on trying, and produce and fetch go on.
 At the start nothing can be done without the API server, so `patiently` and `Patience` wait for it. A process that ended
 instead would be started again by the kubelet, later each time: up to five minutes after the API server is back. SIGTERM
 ends the wait. While it waits for the Lease, the port is open: `/healthz` answers, `/readyz` does not. While it waits
-for the certificate (`--tls-secret`), the port is not open yet: there is nothing to show to whoever connects.
+for the certificate (`--tls-secret`), the port is not open yet: there is nothing to show to a client that connects.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ from headrace_broker.metrics import Metrics
 
 CAS_RETRIES_MAX = 20
 API_AWAY_REMINDER_MS = 60_000
-"""How often a broker that waits for the API server at its start says so."""
+"""The interval at which a broker that waits for the API server at its start logs that again."""
 
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class Patience:
-    """Of one wait; `what` it is for, as a clause."""
+    """The patience of one wait; `what` it is for, as a clause."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -57,7 +58,7 @@ class Patience:
         self._told_ms: int | None = None
 
     async def pause(self, why: ApiUnavailableError) -> None:
-        """Before asking once more; said at first, and once in a while."""
+        """Pause before the next request; the wait is logged at first, and once in a while."""
         now_ms = monotonic_ms()
         if self._told_ms is None or now_ms - self._told_ms >= API_AWAY_REMINDER_MS:
             self._told_ms = now_ms
@@ -66,7 +67,8 @@ class Patience:
 
 
 async def patiently(call: Callable[[], Awaitable[T]], what: str) -> T:
-    """What `call` brings once the API server answers. Raises every other answer: to wait would not change it."""
+    """Return the result of `call` once the API server answers. Raises every other answer: waiting would not change
+    it."""
     patience = Patience(what)
     while True:
         try:
@@ -89,34 +91,34 @@ class Taken(NamedTuple):
 
     incarnation: Incarnation
     known: Incarnation
-    """The greatest that the Lease and any seat knew of just before: a disk that knows less missed a life."""
+    """The greatest incarnation that the Lease and any seat had just before: a disk with a lower one missed a life."""
 
 
 class LeaseHolder:
-    """One per process."""
+    """The holder of this broker's Lease, one per process."""
 
     def __init__(self, client: KubeClient, metrics: Metrics, vacant: BrokerLease) -> None:
         self._client = client
         self._metrics = metrics
         self._wanted = vacant
-        """What this broker says of itself; its metadata and incarnation are those that were last read or written."""
+        """The Lease as this broker wants it; its metadata and incarnation are those that were last read or written."""
         self._known = Incarnation(0)
-        """The greatest that the Lease and the seats knew of before this process wrote any."""
+        """The greatest incarnation that the Lease and the seats had before this process wrote any."""
         self._sent: deque[str] = deque(maxlen=CAS_RETRIES_MAX)
-        """The renew times of what it has sent last, whether it was heard of or not."""
+        """The renew times of the last requests, with or without an answer."""
         self._writing = asyncio.Lock()
         self.renewed_ms = 0
-        """When the request was sent that renewed it last, by this process's monotonic clock."""
+        """The time of the request that renewed it last, by this process's monotonic clock."""
 
     @property
     def said(self) -> BrokerLease:
-        """What this broker says of itself."""
+        """Return the Lease as this broker wants it."""
         return self._wanted
 
     async def _known_incarnation(self, seen: Seen) -> Incarnation:
-        """The greatest that the Lease and any seat of this broker know; 0 where it never lived.
+        """Return the greatest incarnation of this broker in the Lease and any seat; 0 where it never lived.
 
-        What the API server shows less of than was `seen` is named in the Lease from its first moment on.
+        Topics of which the API server shows less than was `seen` are named in the Lease from its first moment on.
         """
         lease = await self._read()
         cluster = self._wanted.cluster
@@ -149,7 +151,7 @@ class LeaseHolder:
                 on_disk = incarnation
                 await self._write(replace(self._wanted, incarnation=incarnation))
             except (ConflictError, AlreadyExistsError) as error:
-                # Whoever was faster may have lived under the very number that our disk holds now: `known` tells.
+                # The other writer may have lived under the very number that our disk holds now: `known` shows that.
                 _log.info("lease changed while it was taken, trying again: %s", error)
                 conflicts += 1
             except ApiUnavailableError as error:
@@ -162,7 +164,7 @@ class LeaseHolder:
         )
 
     async def keep(self) -> None:
-        """Renew for ever. Raises SupersededError."""
+        """Renew without end. Raises SupersededError."""
         while True:
             await asyncio.sleep(LEASE_RENEW_INTERVAL_MS / 1000)
             try:
@@ -175,15 +177,17 @@ class LeaseHolder:
                 self._metrics.lease_renewals.labels("renewed").inc()
 
     async def announce(self, *, draining: bool, clean: bool) -> None:
-        """Say that this broker drains, or has stopped with everything on disk. Raises ApiError, SupersededError."""
+        """Announce that this broker drains, or has stopped with everything on disk. Raises ApiError,
+        SupersededError."""
         async with self._writing:
             self._wanted = replace(self._wanted, draining=draining, clean=clean)
         await self._renew()
 
     async def try_announce(self, *, clean: bool) -> bool:
-        """Say that this broker drains, or has stopped with everything on disk; whether the API server has heard it.
+        """Announce that this broker drains, or has stopped with everything on disk; return whether the API server has
+        it.
 
-        Best effort: whoever reads the Lease finds out by its age too. Raises SupersededError.
+        This is best effort: readers of the Lease find out by its age too. Raises SupersededError.
         """
         try:
             await self.announce(draining=True, clean=clean)
@@ -193,7 +197,7 @@ class LeaseHolder:
         return True
 
     async def note(self, *, full: bool, regressed: frozenset[TopicUid]) -> None:
-        """Say what others must know now. Raises ApiError, SupersededError; then it is said with the next renewal."""
+        """Write what others must know now. Raises ApiError, SupersededError; then the next renewal writes it."""
         async with self._writing:
             self._wanted = replace(self._wanted, full=full, regressed=regressed)
         await self._renew()
@@ -216,7 +220,7 @@ class LeaseHolder:
             await self._write(self._wanted)
 
     async def _read(self) -> BrokerLease:
-        """The Lease as it is now, and from here on the version to write upon."""
+        """Return the Lease as it is now, which is from here on the version to write upon."""
         try:
             lease = await self._client.get(LEASES, self._wanted.metadata.name, self._wanted.metadata.namespace)
         except NotFoundError:
@@ -239,7 +243,7 @@ class LeaseHolder:
 
 
 async def _in_thread(write: Callable[[Incarnation, Incarnation], None], *incarnations: Incarnation) -> None:
-    """To its end, also where this is cancelled: the disk must not be closed under it."""
+    """Write in a thread, to its end also where this is cancelled: the disk must not be closed meanwhile."""
     writing = asyncio.ensure_future(asyncio.to_thread(write, *incarnations))
     try:
         await asyncio.shield(writing)
@@ -248,7 +252,7 @@ async def _in_thread(write: Callable[[Incarnation, Incarnation], None], *incarna
 
 
 def vacant_lease(broker: BrokerId, namespace: str, cluster: str, url: str, zone: str) -> BrokerLease:
-    """What a broker writes for itself before it has read or taken anything."""
+    """Return the Lease that a broker writes before it has read or taken anything."""
     metadata = Metadata(name=lease_name(broker), namespace=namespace, labels={CLUSTER_LABEL: cluster})
     return BrokerLease(metadata, broker, Incarnation(0), url, zone)
 

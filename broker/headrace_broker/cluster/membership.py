@@ -1,20 +1,19 @@
 """A broker's part in the cluster, from the moment it has an incarnation until it stops: all of `cluster` together.
 
-Made by the process, which runs `work` as tasks. `hand_over` is for a stop that others can prepare for, `give_up` for
-one that they cannot; `close` ends whatever is still under way. Each of the tasks may raise SupersededError: a later
-life of this broker has shown itself.
+The process makes it and runs `work` as tasks. `hand_over` is for a stop that others can prepare for, `give_up` for one
+that they cannot; `close` ends all that is still under way. Each of the tasks may raise SupersededError: a later life of
+this broker has shown itself.
 
-    asked to stop ──> the Lease says draining ──> three waits (`core.replication.draining`) ──> step down ──> stop
+asked to stop ──> the Lease says draining ──> three waits (`core.replication.draining`) ──> step down ──> stop
 
-`Handover` is what a broker does between being asked to stop and stopping: others take over what it leads, or all that
-it holds. The operator moves leaderships away from brokers that drain, and replicas away from those whose ordinal the
-StatefulSet asks for no longer, as long as it does; while it cannot be read, its last word counts. Leaders take replicas
-that have caught up into the ISR: until then this broker stays wherever too few would be in sync without it. All waits
-are bounded: whoever stopped this broker gets its way. While the API server is away nothing can be handed over, and
-nobody is waited for.
+`Handover` runs between the request to stop and the stop: others take over what this broker leads, or all that it holds.
+The operator moves leaderships away from brokers that drain, and replicas away from those whose ordinal the StatefulSet
+asks for no longer, as long as it does; while it cannot be read, its last known state counts. Leaders take replicas that
+have caught up into the ISR: until then this broker stays wherever too few would be in sync without it. All waits are
+bounded: the stop always comes. While the API server is away nothing can be handed over, and nothing is waited for.
 
-`LeaseNotes` keeps this broker's Lease true about its troubles: that its disk is full, and which topics' epochs went
-back. Others must know of a full disk before this broker steps down because of it: a leader that has not heard would
+`LeaseNotes` keeps the problems in this broker's Lease up to date: that its disk is full, and which topics' epochs went
+back. Others must know of a full disk before this broker steps down because of it: a leader that does not know would
 take it into the ISR again at once.
 """
 
@@ -53,13 +52,13 @@ from headrace_broker.partition.opening import Opener
 from headrace_broker.storage.data_directory import EpochsSeen
 
 CATCH_UP_LOOK_MS = 500
-"""How often it looks whether they have."""
+"""The interval at which it checks whether replicas have caught up."""
 WAITED_FOR_NAMED_MAX = 20
-"""Partitions that its log names then."""
+"""The number of partitions that its log names then."""
 DECOMMISSION_LOOK_MS = 2_000
-"""How often such a broker asks what the StatefulSet says by now."""
+"""The interval at which such a broker reads the StatefulSet again."""
 HANDOVER_POLL_MS = 50
-"""How often it looks whether they have."""
+"""The interval at which it checks whether others have taken over."""
 
 
 _log = logging.getLogger(__name__)
@@ -72,10 +71,10 @@ class LeaseNotes:
         self._disk = disk
         self._writing = writing
         self._said = (lease.said.full, lease.said.regressed)
-        """As the API server is known to have it."""
+        """The notes that the API server is known to have."""
 
     async def keep(self) -> None:
-        """For ever. Raises SupersededError."""
+        """Write notes without end. Raises SupersededError."""
         while True:
             await asyncio.sleep(ISR_TICK_MS / 1000)
             full, regressed = self._disk.is_full, self._writing.regressed
@@ -96,7 +95,7 @@ _REMEDY = "no other broker can take them: start more, lower spec.replicas, or re
 
 
 class Handover:
-    """Made when this broker is asked to stop."""
+    """The hand-over of a broker that is asked to stop."""
 
     def __init__(self, me: Seat, client: KubeClient, view: ClusterView, writing: SetWriting, namespace: str) -> None:
         self._me = me
@@ -106,10 +105,10 @@ class Handover:
         self._namespace = namespace
         self._told: ToGiveAway | None = None
         self._kept_by: frozenset[str] = frozenset()
-        """Partitions that would have too few in sync without this broker, as the log says."""
+        """The partitions that would have too few in sync without this broker, as they were logged."""
 
     async def run(self) -> None:
-        """The Lease says that this broker drains; it goes on with everything else meanwhile."""
+        """Hand over: the Lease says that this broker drains; it continues everything else meanwhile."""
         asked_ms = monotonic_ms()
         self._writing.claims = False
         await self._give_away()
@@ -120,7 +119,7 @@ class Handover:
             _log.warning("stopping in sync: whoever leads finds out by itself")
 
     async def _give_away(self) -> None:
-        """Where the StatefulSet, named as the cluster, asks for fewer brokers, and for as long as it does."""
+        """Wait while the StatefulSet, named as the cluster, asks for fewer brokers."""
         deadline_ms, staying = monotonic_ms() + DECOMMISSION_TIMEOUT_MS, None
         while monotonic_ms() < deadline_ms:
             staying = await self._broker_set(staying)
@@ -132,7 +131,7 @@ class Handover:
         _log.warning("stopping after %d s with replicas that others need", DECOMMISSION_TIMEOUT_MS // 1000)
 
     async def _broker_set(self, last: BrokerSet | None) -> BrokerSet | None:
-        """As it is now; where that cannot be learned, the `last` one: no move is left for one bad answer."""
+        """Return the StatefulSet's state now; where it cannot be read, the `last` one: one bad answer ends no move."""
         try:
             return await self._client.get(STATEFUL_SETS, self._view.cluster, self._namespace)
         except NotFoundError as error:
@@ -143,7 +142,7 @@ class Handover:
             return last
 
     def _tell(self, held: ToGiveAway) -> None:
-        """With each change."""
+        """Log each change."""
         if held == self._told:
             return
         self._told = held
@@ -160,12 +159,13 @@ class Handover:
         return self._held(staying).awaited
 
     async def _stay_in_sync(self, deadline_ms: int) -> None:
-        """While replicas catch up without which too few would be in sync: it follows and votes meanwhile, as ever."""
+        """Wait while replicas catch up without which too few would be in sync: this broker follows and votes
+        meanwhile."""
         if not await self._is_over(self._kept, deadline_ms - monotonic_ms(), CATCH_UP_LOOK_MS):
             _log.warning("stopping although too few are in sync then: %s", _listed(sorted(self._kept_by)))
 
     def _kept(self) -> int:
-        """By how many partitions; told with each one that is new."""
+        """Return the number of partitions that keep it; each new one is logged."""
         kept = kept_in_sync(self._placed(), self._me, self._view.ready_seats(monotonic_ms()))
         names = frozenset(map(str, kept))
         if not names <= self._kept_by:
@@ -202,7 +202,7 @@ def _listed(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LocalParts:
-    """What the process has on this machine."""
+    """The parts that the process has on this machine."""
 
     holdings: Holdings
     actions: PartitionActions
@@ -216,7 +216,7 @@ class ClusterMembership:
     def __init__(
         self, me: Seat, client: KubeClient, view: ClusterView, lease: LeaseHolder, here: LocalParts, namespace: str
     ) -> None:
-        """`namespace` is that of the brokers' Leases."""
+        """Take `namespace`, that of the brokers' Leases."""
         metrics = SetMetrics(here.registry)
         self._view = view
         self._lease = lease
@@ -233,11 +233,11 @@ class ClusterMembership:
 
     @property
     def settled(self) -> asyncio.Event:
-        """Set once everything that belongs here was opened and claimed for the first time."""
+        """Return an event that is set once everything that belongs here was opened and claimed for the first time."""
         return self._reconciler.settled
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
-        """Each to be run as a task until it is cancelled."""
+        """Return the work, each part to be run as a task until it is cancelled."""
         return [
             *follow_cluster(self._client, self._view, self._namespace),
             self._lease.keep(),
@@ -252,7 +252,7 @@ class ClusterMembership:
             await self._handover.run()
 
     async def give_up(self, why: str) -> None:
-        """The disk failed: no seat here means anything any more."""
+        """Give up every seat, as the disk failed and none here is worth anything any more."""
         if not await self._writing.give_up(why, API_REQUEST_TIMEOUT_MS / 1000):
             _log.warning("not every seat was given up in time")
 

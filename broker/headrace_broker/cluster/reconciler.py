@@ -1,8 +1,8 @@
-"""The loop that makes this broker hold what the API server says: observe, plan (pure), carry out.
+"""The loop that makes this broker hold what the API server asks for: observe, plan (pure), carry out.
 
-Level-triggered: woken whenever the cluster view or the holdings changed, it remembers new leader epochs on disk, hands
-open partitions their state and carries out what `plan_residency` says; what is to be written to PartitionSets is
-`SetWriting`'s. While the API server is away nothing here happens, and partitions that are led go on.
+It is level-triggered: woken whenever the cluster view or the holdings changed, it remembers new leader epochs on disk,
+hands open partitions their state and carries out what `plan_residency` says; `SetWriting` writes the PartitionSets.
+While the API server is away nothing here happens, and partitions that are led go on.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """One per process, run by one task."""
+    """The reconcile loop, one per process, run by one task."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class Reconciler:
         self._writing = writing
         self._teller = teller
         self._leaving: Leaving = {}
-        """What this life sees to be moved away."""
+        """The partitions that this life sees being moved away."""
         self._reported: set[TopicUid] = set()
-        """Topics whose epochs went back, as their owners were told."""
+        """The topics whose epochs went back, as their owners were notified."""
         self.settled = asyncio.Event()
-        """Set once everything that belongs here was opened and claimed for the first time."""
+        """An event that is set once everything that belongs here was opened and claimed for the first time."""
 
     async def run(self) -> None:
-        """Until it is cancelled. Raises SupersededError, StorageFailedError."""
+        """Run until cancelled. Raises SupersededError, StorageFailedError."""
         while True:
             await self._view.changed.wait()
             self._view.changed.clear()
@@ -86,7 +86,7 @@ class Reconciler:
         self._writing.apply()
         specs = {**self._holdings.specs(), **self._view.specs()}
         self._configure(specs)
-        # Only now: a partition that is being configured is busy, and nothing else may happen to it.
+        # This comes last: a partition that is being configured is busy, and nothing else may happen to it.
         actions = plan_residency(self._observe(sets, specs.keys()))
         for action in actions:
             self._carry_out(action, specs)
@@ -97,7 +97,8 @@ class Reconciler:
             self.settled.set()
 
     async def _remember(self, sets: Sequence[PartitionSet]) -> None:
-        """Epochs that cannot be put on disk are not acted upon (`apply`): that needs no check here."""
+        """Remember leader epochs; epochs that cannot be put on disk are not acted upon (`apply`), which needs no check
+        here."""
         try:
             await self._writing.remember()
         except DiskFullError as error:
@@ -112,7 +113,7 @@ class Reconciler:
         asyncio.get_running_loop().call_later(HOLDING_RETRY_MS / 1000, self._view.changed.set)
 
     async def _note_going(self, sets: Sequence[PartitionSet]) -> None:
-        """What others are about to hold instead of this broker. Raises StorageFailedError, DiskFullError."""
+        """Note what others are about to hold instead of this broker. Raises StorageFailedError, DiskFullError."""
         self._leaving = seen_leaving(self._leaving, self._me.broker, sets, self._writing.regressed)
         going = self._holdings.giving_away
         notes = noted_removals(going.notes, self._me.broker, sets, self._holdings.held())

@@ -1,21 +1,21 @@
 """Everything that this broker writes to PartitionSets: one `SetWriter`, and at most one call under way, for each set.
 
-    the view shows a set ──> take ──> wishes (pure) ──> IsrProposed ──> PUT ──> 200: landed
+the view shows a set ──> take ──> wishes (pure) ──> IsrProposed ──> PUT ──> 200: landed
                                ^──────────────────────────────────────── GET <── anything else
 
-Level-triggered: `take` and `look` are called with every change, `run` looks with every tick, and the wishes are decided
-anew each time. A leader hears of a PUT before it leaves, and of its result before it wants anything else. An API server
-that is away stops this, and neither produce nor fetch.
+It is level-triggered: `take` and `look` are called with every change, `run` checks with every tick, and the wishes are
+decided anew each time. A leader gets a PUT before it is sent, and its result before it wants anything else. An API
+server that is away stops this, and neither produce nor fetch.
 
 A `WrittenSet` is a set that places something here, or of which something is here. Its call runs in a task of its own
 (`SetCalls`); the answer goes to the set's writer and to the cluster view. PUTs are never repeated here: the writer
 finds out whether one that has no answer has landed. While the API server does not answer, each set waits by itself,
 with backoff and jitter. `TopicWarner` warns the owner of a Topic: a line in the log, and an Event, whether the Topic is
-still there or not; nobody waits for an Event.
+still there or not; no task waits for an Event.
 
-Invariants: a partition is told of states that have landed, once their leader epochs are on disk (`remember`, `apply`);
-view and writers agree on what is newest, because answers go to both; a set that the view shows no more keeps its writer
-until its write is decided. Owned by the process, used on its event loop.
+Invariants: a partition gets states that have landed, once their leader epochs are on disk (`remember`, `apply`); view
+and writers agree on what is newest, because answers go to both; a set that the view shows no more keeps its writer
+until its write is decided. The process owns it and uses it on its event loop.
 """
 
 import asyncio
@@ -54,16 +54,17 @@ from headrace_broker.partition.holdings import Holdings
 from headrace_broker.storage.data_directory import EpochsSeen
 
 SET_WRITE_INTERVAL_MS_MIN = 100
-"""Between two writes of one broker to the same PartitionSet: what comes up meanwhile is one write."""
+"""The time between two writes of one broker to the same PartitionSet: changes in between become one write."""
 EVENTS_PENDING_MAX = 64
-"""Events that a broker has on their way at once; of more only its log tells."""
+"""The number of Events that a broker has on their way at once; more are only logged."""
 
 
 _log = logging.getLogger(__name__)
 
 
 class TopicWarner:
-    """One per process. Nobody waits for an Event; of too many at once only the log knows."""
+    """The writer of Events about topics, one per process. No task waits for an Event; too many at once are only
+    logged."""
 
     def __init__(self, client: KubeClient, broker: BrokerId) -> None:
         self._events = EventRecorder(client, f"headrace-broker-{broker}")
@@ -78,7 +79,7 @@ class TopicWarner:
             event.add_done_callback(self._pending.discard)
 
     async def close(self) -> None:
-        """What is not recorded in time is lost: each call has its own time limit."""
+        """Close it; what is not recorded in time is lost: each call has its own time limit."""
         await asyncio.gather(*self._pending, return_exceptions=True)
 
 
@@ -114,17 +115,17 @@ class WrittenSet:
     writer: SetWriter
     call: asyncio.Task[None] | None = None
     is_stale: bool = True
-    """It was not looked at since something changed."""
+    """True where it was not checked since something changed."""
     asked: Collection[PartitionId] = ()
-    """Partitions that it is time to ask for their ISR."""
+    """The partitions whose ISR is to be asked for now."""
     is_doubted: bool = False
-    """Something older was shown than is known: only a read tells why."""
+    """True where something older was shown than is known: only a read can explain it."""
     is_gone: bool = False
-    """There is no such object any more."""
+    """True where there is no such object any more."""
     wished: Sequence[WantedState] = ()
-    """When it was last looked at."""
+    """The wishes at the last check."""
     due_ms: float = 0
-    """Nothing is sent before."""
+    """The time before which nothing is sent."""
     backoff: Backoff = field(default_factory=lambda: Backoff(Random()))
 
     @property
@@ -133,18 +134,19 @@ class WrittenSet:
 
     @property
     def is_decided(self) -> bool:
-        """Whether nothing that was sent may land yet."""
+        """Return whether nothing that was sent may land yet."""
         return self.call is None and not (self.writer.is_writing or self.writer.is_undecided)
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is wanted, under way or undecided; of a set that went back in time nothing can be wanted."""
+        """Return whether nothing is wanted, under way or undecided; of a set that went back in time nothing can be
+        wanted."""
         wants = self.is_stale or self.wished or self.writer.is_undecided
         return self.call is None and (not wants or self.writer.is_regressed)
 
 
 class SetCalls:
-    """One per process."""
+    """The calls about sets, one object per process."""
 
     def __init__(
         self, me: Seat, client: KubeClient, view: ClusterView, metrics: SetMetrics, teller: TopicWarner
@@ -157,18 +159,18 @@ class SetCalls:
         self._turns = asyncio.Semaphore(SET_CALLS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
-        """A call has ended, or a wait is over."""
+        """An event for the end of a call, or of a wait."""
 
     def put(self, each: WrittenSet, put: PartitionSet) -> None:
-        """Send what `each.writer` says is to be written, for the sake of what was wished."""
+        """Send the PUT of `each.writer`, for the sake of what was wished."""
         self._start(each, self._put(each, put, each.wished))
 
     def read(self, each: WrittenSet) -> None:
-        """Find out what is there now."""
+        """Read the set as it is now."""
         self._start(each, self._read(each))
 
     def learn(self, each: WrittenSet, news: PartitionSet, tell: Callable[[PartitionSet], None]) -> None:
-        """`tell`, of its writer, is told `news`."""
+        """Pass `news` to `tell`, a method of its writer."""
         before, was_regressed = each.writer.known, each.writer.is_regressed
         tell(news)
         shrinks, expands = isr_changes(before, each.writer.known, self._me)
@@ -181,7 +183,7 @@ class SetCalls:
             self._view.changed.set()
 
     async def wait(self, timeout_s: float) -> None:
-        """Until a set may be looked at again, at most so long."""
+        """Wait until a set may be checked again, at most so long."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
@@ -190,7 +192,7 @@ class SetCalls:
         self._changed.clear()
 
     async def close(self) -> None:
-        """What is under way is not waited for: it lands, or does not."""
+        """Close it without waiting for what is under way: it lands, or does not."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
@@ -207,7 +209,7 @@ class SetCalls:
                 await call
         except ApiError as error:
             self._back_off(each, error)
-        except Exception as error:  # a mistake of our own must not leave the set without a writer
+        except Exception as error:  # A mistake of our own must not leave the set without a writer.
             _log.exception("%s", each.name)
             self._back_off(each, error)
         each.call, each.is_stale = None, True
@@ -222,7 +224,7 @@ class SetCalls:
             raise
         self._metrics.writes.labels("landed").inc()
         each.backoff.reset()
-        each.wished = ()  # All of it is so now: what else is wanted will be found when it may be sent.
+        each.wished = ()  # All of it has landed now: further wishes will be found when they may be sent.
         self._hold(each, SET_WRITE_INTERVAL_MS_MIN)
         self.learn(each, landed, each.writer.landed)
         self._view.put_answer(landed)
@@ -245,7 +247,7 @@ class SetCalls:
             self._view.put_answer(found)
 
     async def _find(self, known: PartitionSet) -> PartitionSet | None:
-        """None where it is gone, whatever else has its name by now. Raises ApiError."""
+        """Return the set; None where it is gone, whatever else has its name by now. Raises ApiError."""
         try:
             found = await self._client.get(PARTITION_SETS, known.metadata.name, known.metadata.namespace)
         except NotFoundError:
@@ -270,51 +272,52 @@ class SetWriting:
         self._holdings = holdings
         self._seen = seen
         self._sets: dict[str, WrittenSet] = {}
-        """By the uid of the object: one that was made anew under the same name is another."""
+        """The sets by the uid of the object: one that was made anew under the same name is another."""
         self._looks = IsrLooks()
         self._calls = calls
         self._fallen: frozenset[TopicUid] = frozenset()
-        """Topics of which the API server shows lower leader epochs than are remembered."""
+        """The topics of which the API server shows lower leader epochs than are remembered."""
         self._went_back: frozenset[PartitionKey] = frozenset()
-        """Partitions of which it shows an older state than has landed."""
+        """The partitions of which it shows an older state than has landed."""
         self._parted: frozenset[PartitionKey] = frozenset()
-        """Those that take part in nothing here: of an epoch that they know they are shown another leader."""
+        """The partitions that take part in nothing here: another leader is shown for an epoch that they know."""
         self.claims = True
-        """Whether this broker takes what it may; whatever is taken from one that stops is not claimed back."""
+        """True where this broker takes what it may; a seat that is taken from a stopping broker is not claimed back."""
         self._stopping = self._hampered = self._failed = ""
-        """As in `BrokerSituation`; the first two are its `leaving`."""
+        """The reasons as in `BrokerSituation`; the first two are its `leaving`."""
         self._leases: tuple[Collection[Seat], Collection[TopicUid]] = (), ()
-        """What they said when sets were last looked at: who is ready, and what went back. Everything hangs on it."""
+        """The state of the Leases at the last check of sets: the seats that are ready, and the topics that went back.
+        Every wish depends on it."""
 
     def undecided(self) -> int:
-        """Sets with a write of which it is not known whether it has landed."""
+        """Return the number of sets with a write of which it is not known whether it has landed."""
         return sum(each.writer.is_undecided for each in self._sets.values())
 
     def sets(self) -> list[PartitionSet]:
-        """As they have landed: every one that concerns this broker."""
+        """Return every set that concerns this broker, as it has landed."""
         return [each.writer.known for each in self._sets.values()]
 
     @property
     def has_claims(self) -> bool:
-        """Whether a seat that this broker may take was not taken yet when it last looked."""
+        """Return whether a seat that this broker may take was not taken yet at the last check."""
         return any(wish.is_claim for each in self._sets.values() for wish in each.wished)
 
     async def run(self) -> None:
-        """For ever: look after the ISRs of what is led here, and at each set again after its call or its wait."""
+        """Run without end: update the ISRs of what is led here, and check each set again after its call or its wait."""
         while True:
             await self._calls.wait(ISR_TICK_MS / 1000)
             claimed = self.has_claims
             self.look()
             if claimed and not self.has_claims:
-                self._view.changed.set()  # A start waits for the last claim, and nothing else need change any more.
+                self._view.changed.set()  # A start waits for the last claim, and nothing else may change any more.
 
     @property
     def regressed(self) -> frozenset[TopicUid]:
-        """Topics of which the API server shows less, or something else, than is known here."""
+        """Return the topics of which the API server shows less, or something else, than is known here."""
         return self._fallen | {key.uid for key in self._holdings.regressed}
 
     def take(self, sets: Sequence[PartitionSet]) -> None:
-        """These are all that there are now, as the view has them."""
+        """Take all the sets that there are now, as the view has them."""
         held = self._holdings.held().keys()
         here = {one.metadata.uid: one for one in sets if self._concerns(one, held) or self._awaits(one.metadata.uid)}
         for uid in self._sets.keys() - here.keys():
@@ -341,7 +344,7 @@ class SetWriting:
             await asyncio.to_thread(self._seen.write, risen)
 
     def apply(self) -> None:
-        """Tell every open partition what has landed, and what may land yet."""
+        """Pass to every open partition what has landed, and what may land yet."""
         seen = self._seen.read()
         for each in self._sets.values():
             known = each.writer.known
@@ -351,7 +354,7 @@ class SetWriting:
                 if partition is None or not may_act_on(state, self._me.broker, seen.get(key, NO_EPOCH)):
                     continue
                 isr = each.writer.isr(state.id)
-                if partition.replica.isr != isr:  # else it has heard all of that: most have, of a thousand
+                if partition.replica.isr != isr:  # Otherwise the partition has it already: most have, of a thousand.
                     partition.apply(state)
                     partition.isr_proposed(isr.pending)
         self._parted = frozenset(each.key for each in self._holdings.open_partitions() if each.replica.regressed)
@@ -380,22 +383,22 @@ class SetWriting:
                 self._look_at(each, around)
 
     def leave(self, why: str) -> None:
-        """It stops: have it step down wherever others can do without it."""
+        """Stop, and step down wherever others can do without this broker."""
         self._stopping = why
         self._look_anew()
 
     def step_aside(self, why: str) -> None:
-        """The same for a while: not any more where `why` is empty, unless it stops."""
+        """Step aside for a while: no longer where `why` is empty, unless the broker stops."""
         self._hampered = why
         self._look_anew()
 
     async def give_up(self, why: str, timeout_s: float) -> bool:
-        """The disk failed: give up every seat; whether all of that has landed in time."""
+        """Give up every seat, as the disk failed; return whether all of that has landed in time."""
         self._failed = why
         return await self.settle(timeout_s)
 
     async def settle(self, timeout_s: float) -> bool:
-        """Look until nothing is wanted any more, at most so long; whether it came to that."""
+        """Check until nothing is wanted any more, at most so long; return whether it came to that."""
         self._look_anew()
         try:
             async with asyncio.timeout(timeout_s):
@@ -417,12 +420,12 @@ class SetWriting:
         return any(self._me.broker in state.replicas or partition_set.key(state.id) in held for state in states)
 
     def _awaits(self, uid: str) -> bool:
-        """Whether a write may land yet: whoever forgot it would count votes without those whom it adds."""
+        """Return whether a write may land yet: without it votes would be counted without the members that it adds."""
         each = self._sets.get(uid)
         return each is not None and not each.is_decided
 
     def _note_due(self, now_ms: int) -> None:
-        """Partitions that are led here, and that it is time to ask whom they want in sync."""
+        """Note the partitions that are led here and whose ISR is to be asked for now."""
         due = defaultdict[TopicUid, set[PartitionId]](set)
         for partition in self._holdings.open_partitions():
             if partition.leads and self._looks.is_due(partition.key, now_ms):
@@ -448,11 +451,12 @@ class SetWriting:
         self._calls.put(each, put)
 
     def _local(self, each: WrittenSet, around: BrokerSituation, *, is_whole: bool) -> dict[PartitionId, LocalReplica]:
-        """Of all that is here of the set; else of what is to be asked alone, where nothing has changed."""
+        """Return the replicas that are here of the set; only those that are asked for where nothing else has
+        changed."""
         known, local, seen = each.writer.known, {}, self._seen.read()
         for state in known.partitions:
             asks = state.id in each.asked
-            if not (is_whole or asks or known.deleting):  # of that, what is not here counts as deleted
+            if not (is_whole or asks or known.deleting):  # Of that set, a partition that is not here counts as deleted.
                 continue
             key = known.key(state.id)
             here = self._holdings.local(key, seen.get(key, NO_EPOCH), asks=asks)

@@ -1,10 +1,10 @@
 """The cluster as this broker knows it from its watches: topics, who leads, and where the brokers are.
 
 One endless watch per kind keeps the view up to date for the whole life of the process; the answers to this broker's own
-writes change it too. All of it on the event loop; read by routes, coordinators and the reconcile loop. It survives an
-outage of the API server as it was last seen. An object never goes back to an older version: of two versions of a
-PartitionSet the one that is nowhere older stays, by partition epoch and by what else never goes back: which partitions
-there are, and that the data is to be deleted.
+writes change it too. All of it runs on the event loop; it is read by routes, coordinators and the reconcile loop. It
+stays as it was last seen during an outage of the API server. An object never goes back to an older version: of two
+versions of a PartitionSet the one that is nowhere older stays, by partition epoch and by what else never goes back:
+which partitions there are, and that the data is to be deleted.
 """
 
 import asyncio
@@ -46,23 +46,23 @@ class ClusterView:
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
         self.changed = News()
-        """Set whenever topics or their states changed, not by Leases; the reconcile loop clears it."""
+        """An event that is set whenever topics or their states changed, not by Leases; the reconcile loop clears it."""
         self._topics: dict[TopicName, Topic] = {}
         self._sets: dict[tuple[str, str], PartitionSet] = {}
         self.states: dict[PartitionKey, PartitionState] = {}
-        """Of every partition of every set, for reading."""
+        """The state of every partition of every set, for reading."""
         self._leases: dict[BrokerId, BrokerLease] = {}
         self.doubts: Doubts | None = None
-        """Of what Leases say about where brokers are; None before this process has a URL of its own."""
+        """The doubts about what Leases say of brokers' addresses; None before this process has a URL of its own."""
         self._liveness = Liveness()
         self._listed: set[str] = set()
         self._doubted: set[str] = set()
-        """Uids of sets of which something older than what is known was shown: by a late watch, or because the API
+        """The uids of sets of which something older than what is known was shown: by a late watch, or because the API
         server's data went back."""
 
     @property
     def is_complete(self) -> bool:
-        """Has everything been listed at least once?"""
+        """Return whether everything has been listed at least once."""
         return self._listed == {"topics", "sets", "leases"}
 
     def check_complete(self) -> None:
@@ -71,11 +71,11 @@ class ClusterView:
             raise NotReadyError("this broker does not know its topics yet; try again")
 
     def topics(self) -> list[Topic]:
-        """The cluster's topics, by name."""
+        """Return the cluster's topics, by name."""
         return [topic for _, topic in sorted(self._topics.items()) if topic.spec.cluster == self.cluster]
 
     def topic(self, name: TopicName) -> Topic:
-        """Raises UnknownTopicError."""
+        """Return the topic. Raises UnknownTopicError."""
         topic = self._topics.get(name)
         if topic is None or topic.spec.cluster != self.cluster:
             raise UnknownTopicError(
@@ -85,7 +85,7 @@ class ClusterView:
         return topic
 
     def state(self, topic: Topic, partition: PartitionId) -> PartitionState | None:
-        """None where the operator has not placed it yet. Raises UnknownPartitionError."""
+        """Return the state; None where the operator has not placed the partition yet. Raises UnknownPartitionError."""
         if partition >= topic.spec.partitions:
             raise UnknownPartitionError(
                 f"partition {partition} of topic {topic.full_name} does not exist: it has {topic.spec.partitions}, from"
@@ -95,7 +95,8 @@ class ClusterView:
         return self.states.get(PartitionKey(topic.uid, partition))
 
     def sets(self, held: Iterable[TopicUid] = ()) -> list[PartitionSet]:
-        """Those of the cluster's topics, and of the topics in `held`, whose data is here whatever the API says."""
+        """Return the sets of the cluster's topics, and of the topics in `held`, whose data is here whatever the API
+        shows."""
         uids = {topic.uid for topic in self.topics()} | set(held)
         return [partition_set for partition_set in self._sets.values() if partition_set.topic_uid in uids]
 
@@ -111,12 +112,12 @@ class ClusterView:
         return lease.url if lease is not None else ""
 
     def has_peer_key(self, key: str) -> bool:
-        """Whether some broker's Lease says it."""
+        """Return whether some broker's Lease has this key."""
         said = key.encode(errors="replace")
         return any(each.peer_key and compare_digest(each.peer_key.encode(), said) for each in self._leases.values())
 
     def brokers(self) -> list[tuple[BrokerLease, str]]:
-        """Each broker with its state: Ready, Draining, Stopped or Lost.
+        """Return each broker with its state: Ready, Draining, Stopped or Lost.
 
         A broker is lost when its Lease stands still while others change: when all stand still, this broker itself is
         out of touch with the API server and knows nothing new.
@@ -125,18 +126,19 @@ class ClusterView:
         return [(lease, self._state_of(lease, as_of_ms)) for _, lease in sorted(self._leases.items())]
 
     def ready_seats(self, now_ms: int) -> frozenset[Seat]:
-        """Of all brokers whose Leases are live by this broker's own clock, that do not drain and have room."""
+        """Return the seats of all brokers whose Leases are live by this broker's own clock, that do not drain and have
+        room."""
         ready = (lease for lease in self._leases.values() if not (lease.clean or lease.draining or lease.full))
         live = (lease for lease in ready if lease.incarnation > 0 and self._liveness.is_live(lease.broker, now_ms))
         return frozenset(Seat(lease.broker, lease.incarnation) for lease in live)
 
     def regressed(self, now_ms: int) -> frozenset[TopicUid]:
-        """Topics of which any broker that is live knows later states than the API server."""
+        """Return the topics of which any broker that is live knows later states than the API server."""
         live = (lease for lease in self._leases.values() if self._liveness.is_live(lease.broker, now_ms))
         return frozenset(uid for lease in live for uid in lease.regressed)
 
     def take_doubted(self) -> set[str]:
-        """Uids of sets that must be read to know whether they went back in time; each is told once."""
+        """Take the uids of sets that must be read to know whether they went back in time; each is returned once."""
         doubted, self._doubted = self._doubted, set()
         return doubted
 
@@ -180,9 +182,9 @@ class ClusterView:
         self.changed.set()
 
     def put_answer(self, answered: PartitionSet) -> None:
-        """What a call about a set brought, if that set is still there: its answer may come later than the watch.
+        """Put the answer of a call about a set, if that set is still there: the answer may come later than the watch.
 
-        What was deleted meanwhile, and maybe made anew under the same name, must not return.
+        A set that was deleted meanwhile, and maybe made anew under the same name, must not return.
         """
         known = self._sets.get(_name(answered))
         if known is not None and known.uid == answered.uid:
@@ -224,12 +226,12 @@ def _name(partition_set: PartitionSet) -> tuple[str, str]:
 
 
 def _is_newer(known: PartitionSet, other: PartitionSet) -> bool:
-    """Is `other` an older version of the same object than `known`?"""
+    """Return whether `known` is a newer version of the same object than `other`."""
     return known.metadata.uid == other.metadata.uid and bool(older_partitions(other, known))
 
 
 def follow_cluster(client: KubeClient, view: ClusterView, lease_namespace: str) -> list[Coroutine[Any, Any, None]]:
-    """The three of them, each to be run as a task until it is cancelled."""
+    """Return the three watches, each to be run as a task until it is cancelled."""
     return [
         _follow_topics(client, view),
         _follow_sets(client, view),

@@ -10,7 +10,7 @@ of a busy coordinator has a hundred thousand of them.
 Decisions behind a large one wait for it. Appends that come together are written together; the next ones go on their way
 while those before wait for the high watermark. One object for each term. Invariants: nothing is appended in another
 epoch than the term's; a failure is told once, nothing that follows is appended, and nobody is told any more what became
-of what was: the log says it. Called by `log_coordinator`.
+of what was: the log says it. Called by `coordinator_shell`.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic
 
-from headrace.core.coordinator_events import Append, EntryT
+from headrace.core.coordinator import Append, EntryT
 from headrace.core.errors import CorruptLogError, HeadraceError, UnreadableBatchError
 from headrace.core.limits import BATCH_HEADER_BYTES, PRODUCE_TIMEOUT_MS_DEFAULT, READ_INLINE_BYTES_MAX
 from headrace.core.log.epochs import Fence
@@ -57,7 +57,7 @@ def _load_pyarrow() -> None:
 
 @dataclass(frozen=True, slots=True)
 class EntryCodec(Generic[EntryT]):
-    """What the records of one internal topic are."""
+    """The form that the entries of one internal topic have as records."""
 
     encode: Callable[[EntryT], tuple[bytes, bytes | None]]
     """Key and value; None is a tombstone."""
@@ -68,7 +68,7 @@ class EntryCodec(Generic[EntryT]):
     forget a decision than to decide nothing."""
 
     def encoded(self, entries: Sequence[EntryT]) -> RawBatch:
-        """One batch, which is committed whole or not at all."""
+        """Return one batch of these, which is committed whole or not at all."""
         from headrace.core.records.arrays import bytes_array
         from headrace.core.records.columns import encode_batch, record_columns
         from headrace.core.records.small_batches import are_few, encode_rows
@@ -92,9 +92,9 @@ class EntryCodec(Generic[EntryT]):
         return RawBatch(BatchHeader.unpack(head), [head, body], keyless_count=0)
 
     async def entries(self, partition: Partition, end: Offset) -> AsyncIterator[tuple[EntryT, ...]]:
-        """All that the log holds below `end`, which is the end of a batch and committed, in order.
+        """Yield all that the log holds below `end`, which is the end of a batch and committed, in order.
 
-        Raises UnreadableRecordError, CorruptBatchError, and what `PartitionLog.read` raises.
+        Raise UnreadableRecordError, CorruptBatchError, and what `PartitionLog.read` raises.
         """
         offset = partition.log.log_start_offset
         while offset < end:
@@ -135,7 +135,7 @@ class _Decision(Generic[EntryT]):
     def __init__(self, order: Append[EntryT]) -> None:
         self.order = order
         self.batch: RawBatch | None = None
-        """None while it is yet to be encoded."""
+        """The encoded batch; None until it is encoded."""
 
 
 class TermAppends(Generic[EntryT]):
@@ -147,18 +147,19 @@ class TermAppends(Generic[EntryT]):
         committed: Callable[[int], None],
         failed: Callable[[str], None],
     ) -> None:
-        """`committed` is told the number of an order, and means all before it; `failed` why the term is over."""
+        """`committed` is called with the number of an order, and means all before it; `failed` with why the term is
+        over."""
         self._partition = partition
         self._codec = codec
         self._query = ProduceQuery(Acks.ALL, PRODUCE_TIMEOUT_MS_DEFAULT, Fence(leader_epoch=epoch))
         self._committed = committed
         self._failed = failed
         self._queue: deque[_Decision[EntryT]] = deque()
-        """Not appended yet, in order."""
+        """Decisions that are not appended yet, in order."""
         self._large: deque[_Decision[EntryT]] = deque()
-        """Those of them that are for the thread."""
+        """The large ones of them, which the thread encodes."""
         self._in_flight = 0
-        """Appends that are not committed yet."""
+        """The number of calls that are not committed yet."""
         self._flushing: asyncio.Handle | None = None
         self._encoding: asyncio.Task[None] | None = None
         self._is_over = False
@@ -175,7 +176,7 @@ class TermAppends(Generic[EntryT]):
         self._queue.append(decided)
 
     def stop(self) -> None:
-        """The term is over: nothing is appended any more, and nobody told of anything."""
+        """End the term: nothing is appended any more, and nobody is told of anything."""
         self._is_over = True
         self._queue.clear()
         self._large.clear()
@@ -183,7 +184,7 @@ class TermAppends(Generic[EntryT]):
             self._flushing.cancel()
 
     async def _encode_large(self) -> None:
-        """One after the other: each has its bytes in memory several times meanwhile."""
+        """Encode large decisions one after the other: each has its bytes in memory several times meanwhile."""
         try:
             while self._large:
                 decided = self._large.popleft()
@@ -196,7 +197,7 @@ class TermAppends(Generic[EntryT]):
             self._encoding = None
 
     def _flush_soon(self) -> None:
-        """After whatever else the loop has at hand: it may be more of the same."""
+        """Append after whatever else the loop has at hand: it may be more of the same."""
         if self._flushing is None and not self._is_over:
             self._flushing = asyncio.get_running_loop().call_soon(self._flush)
 
@@ -216,7 +217,7 @@ class TermAppends(Generic[EntryT]):
                 self._fail(repr(error))
 
     def _take(self) -> tuple[int, list[RawBatch]]:
-        """What the next call appends, and the number of its last; nothing while the first is yet to be encoded."""
+        """Return the batches of the next call, and the number of the last; none while the first is not encoded yet."""
         batches: list[RawBatch] = []
         number = size = 0
         while self._queue and len(batches) < COORDINATOR_APPEND_BATCHES_MAX:
@@ -229,7 +230,7 @@ class TermAppends(Generic[EntryT]):
         return number, batches
 
     def _appended(self, number: int, error: HeadraceError | None) -> None:
-        """Told what became of an append, maybe before `append` returns."""
+        """Note what became of an append, maybe before `append` returns."""
         if self._is_over:
             return
         if error is not None:

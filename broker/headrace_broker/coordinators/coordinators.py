@@ -1,30 +1,31 @@
-"""All that this broker coordinates, groups and writers: a `LogCoordinating` for each partition of an internal topic
-that is open here.
+"""All that this broker coordinates, groups and writers: a coordinator for each partition of an internal topic that is
+open here.
 
-Level-triggered, as the reconcile loop: whenever the cluster view or the holdings changed, it looks which partitions
-there are. If the topic is out of sight (the API server's data is lost, or restored), the last knowledge of it stays:
-coordinators go on. One of each kind per process, run by one task; everything else is called on the event loop.
+`LocalCoordinators` are those of one internal topic. They are level-triggered, as the reconcile loop: whenever the
+cluster view or the holdings changed, they look which partitions there are. If the topic is out of sight (the API
+server's data is lost, or restored), the last knowledge of it stays: coordinators go on. One of each kind per process,
+run by one task; everything else is called on the event loop.
 
-`GroupCoordinators` also keeps what groups must know of topics and of ConsumerGroups. `CommitTopicMaker` makes the
-topics of staged commits when somebody wants to commit for the first time; one task per broker.
+`GroupCoordinators` and `WriterCoordinators` make and ask them. The first also keeps what groups must know of topics and
+of ConsumerGroups. `CommitTopicMaker` makes the topics of staged commits when somebody wants to commit for the first
+time; one task per broker.
 """
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import is_not
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
 
 from headrace.core.errors import CoordinatorLoadingError, NotCoordinatorError
 from headrace.core.groups.assignment import Names, names_in
-from headrace.core.groups.coordinator import ForGroup, GroupConfigured, VisibleTopics
 from headrace.core.groups.events import TargetOffered
 from headrace.core.groups.group import Group
+from headrace.core.groups.group_machine import ForGroup, GroupConfigured, VisibleTopics
 from headrace.core.groups.identity import (
     OFFSETS_TOPIC,
     GroupName,
@@ -58,12 +59,11 @@ from headrace.kube.errors import AlreadyExistsError, ApiError
 from headrace.kube.resource import TOPICS
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.cluster.view import ClusterView
-from headrace_broker.coordinators.group_coordinator import GroupCoordinating, GroupsListener
-from headrace_broker.coordinators.log_coordinator import LogCoordinating, WaitingRequests
+from headrace_broker.coordinators.group_coordinator import GroupCoordinator, GroupsListener
 from headrace_broker.coordinators.writer_coordinator import (
     PartitionAccess,
     RollForward,
-    WriterCoordinating,
+    WriterCoordinator,
     WriterMetrics,
 )
 from headrace_broker.partition.partition import Partition
@@ -77,15 +77,15 @@ _log = logging.getLogger(__name__)
 
 class OpenPartitions(Protocol):
     def find(self, key: PartitionKey) -> Partition | None:
-        """None where it is not open."""
+        """Return the partition; None where it is not open."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorElsewhere:
-    """The broker that coordinates something, as somebody to pass a request on to."""
+    """Another broker that coordinates something, to pass a request on to."""
 
     label: str
-    """Whom the request is about."""
+    """The group or writer that the request is about."""
     partition: PartitionId
     broker: BrokerId
     url: str
@@ -96,37 +96,40 @@ class CoordinatorElsewhere:
         return NotCoordinatorError(said, leader=self.broker, url=self.url)
 
 
-CoordinatingT = TypeVar("CoordinatingT", bound=LogCoordinating[Any, Any])
+CoordinatorT = TypeVar("CoordinatorT", GroupCoordinator, WriterCoordinator)
 
 
-class LogCoordinators(ABC, Generic[CoordinatingT]):
+class LocalCoordinators(Generic[CoordinatorT]):
     def __init__(
-        self, me: BrokerId, topic: TopicName, view: ClusterView, partitions: OpenPartitions, partitions_max: int
+        self,
+        me: BrokerId,
+        topic: TopicName,
+        view: ClusterView,
+        partitions: OpenPartitions,
+        partitions_max: int,
+        make: Callable[[PartitionId, Partition], CoordinatorT],
     ) -> None:
-        """`partitions_max`: what somebody adds to the topic coordinates nothing, else all would move."""
+        """`make` gives the coordinator of a partition that is open here, with what it must know before it begins.
+        `partitions_max`: what somebody adds to the topic coordinates nothing, else all would move."""
         self._me = me
         self.topic_name = topic
         self._view = view
         self._partitions = partitions
         self._partitions_max = partitions_max
-        self._topic: Topic | None = None
-        """As it was seen last."""
-        self._here: dict[PartitionId, CoordinatingT] = {}
+        self._make: Callable[[PartitionId, Partition], CoordinatorT] = make
+        self.on_topics: Callable[[list[Topic]], None] = lambda _: None
+        """Called with all topics that there are, before partitions are looked at."""
+        self.topic: Topic | None = None
+        """The internal topic, as it was seen last."""
+        self._here: dict[PartitionId, CoordinatorT] = {}
         self._tasks: dict[PartitionId, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        """Cancelled, and not done yet."""
+        """Tasks that were cancelled, and are not done yet."""
         self._stopped = False
         self._news = asyncio.Event()
 
-    @abstractmethod
-    def _made(self, number: PartitionId, partition: Partition) -> CoordinatingT:
-        """The coordinator of a partition that is open here, with what it must know before it begins."""
-
-    def _look_at_topics(self, topics: list[Topic]) -> None:
-        """What each kind makes of the topics that there are."""
-
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Look again whenever there is news, until this is cancelled."""
         self._view.changed.others.append(self._news)
         self._news.set()
         while True:
@@ -138,13 +141,13 @@ class LogCoordinators(ABC, Generic[CoordinatingT]):
         if not self._view.is_complete or self._stopped:
             return
         topics = self._view.topics()
-        self._look_at_topics(topics)
-        self._topic = next((topic for topic in topics if topic.full_name == self.topic_name), self._topic)
-        for number in range(self._partition_count):
+        self.on_topics(topics)
+        self.topic = next((topic for topic in topics if topic.full_name == self.topic_name), self.topic)
+        for number in range(self.partition_count):
             self._look_at(PartitionId(number))
 
     def drain(self) -> None:
-        """This broker is about to stop: whoever waits asks the next coordinator."""
+        """End all coordinators, as this broker is about to stop: whoever waits asks the next coordinator."""
         self._stopped = True
         for number in [*self._here]:
             self._end(number, "the broker stops")
@@ -153,15 +156,15 @@ class LogCoordinators(ABC, Generic[CoordinatingT]):
         self.drain()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    def _locate(self, label: str, partition: PartitionId) -> CoordinatingT | CoordinatorElsewhere:
-        """Of a topic that is there. Raises CoordinatorLoadingError while nobody leads the partition, and while this
-        broker does and is about to begin."""
-        assert self._topic is not None, "it has partitions"
+    def locate(self, label: str, partition: PartitionId) -> CoordinatorT | CoordinatorElsewhere:
+        """Find who coordinates this partition of a topic that is there. Raise CoordinatorLoadingError while nobody
+        leads the partition, and while this broker does and is about to begin."""
+        assert self.topic is not None, "it has partitions"
         here = self._here.get(partition)
-        if here is not None and here.leads:
-            here.check_begun(label)
+        if here is not None and here.shell.leads:
+            here.shell.check_begun(label)
             return here
-        state = self._view.states.get(PartitionKey(self._topic.uid, partition))
+        state = self._view.states.get(PartitionKey(self.topic.uid, partition))
         place = f"partition {partition} of {self.topic_name}"
         if state is None or state.leader is None:
             raise CoordinatorLoadingError(f"{label} has no coordinator: {place} has no leader just now; try again")
@@ -173,37 +176,44 @@ class LogCoordinators(ABC, Generic[CoordinatingT]):
         lease = self._view.lease(leader)
         return CoordinatorElsewhere(label, partition, leader, lease.url if lease is not None else "")
 
+    def find(self, partition: PartitionId) -> CoordinatorT | None:
+        """The coordinator of this partition, whether it is active or not; None where the partition is not open here."""
+        return self._here.get(partition)
+
+    def all(self) -> Collection[CoordinatorT]:
+        return self._here.values()
+
     @property
     def is_loading(self) -> bool:
-        """Whether something may be coordinated here that it does not know yet."""
-        return any(each.leads and not each.is_active for each in self._here.values())
+        """Whether something may be coordinated here whose log is not read yet."""
+        return any(each.shell.leads and not each.shell.is_active for each in self._here.values())
 
     @property
     def waiting(self) -> int:
-        """Requests that are not answered yet."""
-        return sum(each.requests.waiting for each in self._here.values())
+        """The number of requests that are not answered yet."""
+        return sum(each.shell.requests.waiting for each in self._here.values())
 
     @property
-    def _partition_count(self) -> int:
-        return min(self._topic.spec.partitions, self._partitions_max) if self._topic is not None else 0
+    def partition_count(self) -> int:
+        return min(self.topic.spec.partitions, self._partitions_max) if self.topic is not None else 0
 
     def _look_at(self, number: PartitionId) -> None:
-        assert self._topic is not None, "it has partitions"
-        partition = self._partitions.find(PartitionKey(self._topic.uid, number))
+        assert self.topic is not None, "it has partitions"
+        partition = self._partitions.find(PartitionKey(self.topic.uid, number))
         here = self._here.get(number)
-        if here is not None and (here.partition is not partition or self._tasks[number].done()):
+        if here is not None and (here.shell.partition is not partition or self._tasks[number].done()):
             self._end(number, "its partition is open here no more")
             here = None
         if here is None and partition is not None:
             self._begin(number, partition)
 
     def _begin(self, number: PartitionId, partition: Partition) -> None:
-        coordinating = self._here[number] = self._made(number, partition)
-        task = self._tasks[number] = asyncio.create_task(coordinating.run(), name=f"coordinate {partition.place}")
+        coordinator = self._here[number] = self._make(number, partition)
+        task = self._tasks[number] = asyncio.create_task(coordinator.shell.run(), name=f"coordinate {partition.place}")
         task.add_done_callback(self._ended)
 
     def _end(self, number: PartitionId, reason: str) -> None:
-        self._here.pop(number).depose(reason)
+        self._here.pop(number).shell.depose(reason)
         task = self._tasks.pop(number)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -219,59 +229,63 @@ _partition_of = lru_cache(GROUPS_PER_COORDINATOR_MAX)(coordinator_partition)
 """Every request about a group asks for it."""
 
 
-class GroupCoordinators(LogCoordinators[GroupCoordinating]):
+class GroupCoordinators:
     def __init__(self, me: BrokerId, namespace: str, view: ClusterView, partitions: OpenPartitions) -> None:
         """`namespace` is that of the brokers' Leases: the offsets topic is there."""
-        super().__init__(me, TopicName(namespace, OFFSETS_TOPIC), view, partitions, OFFSETS_PARTITIONS)
+        topic = TopicName(namespace, OFFSETS_TOPIC)
+        self.local = LocalCoordinators(me, topic, view, partitions, OFFSETS_PARTITIONS, self._make)
+        self.local.on_topics = self._look_at_topics
+        self._view = view
         self.listeners: list[GroupsListener] = []
         self._seen: list[Topic] = []
         """All topics, as they were looked at last."""
         self._sight = VisibleTopics()
         self._settings: dict[GroupName, GroupSettings] = {}
         self._names: dict[str, tuple[Mapping[str, TopicShape], Names]] = {}
-        """With the topics that they were made of."""
+        """The names of each namespace's topics, with the topics that they were made of."""
 
     def _look_at_topics(self, topics: list[Topic]) -> None:
         # Most of what changes is no topic, and a Topic that has not changed is the same object.
         if len(topics) != len(self._seen) or any(map(is_not, topics, self._seen)):
             self._seen = topics
             for news in self._sight.look(topics):
-                for coordinating in self._here.values():
-                    coordinating.step(news)
+                for coordinator in self.local.all():
+                    coordinator.shell.step(news)
 
-    def _made(self, number: PartitionId, partition: Partition) -> GroupCoordinating:
-        coordinating = GroupCoordinating(partition, WaitingRequests(), self.listeners)
+    def _make(self, number: PartitionId, partition: Partition) -> GroupCoordinator:
+        made = GroupCoordinator(partition, self.listeners)
         for news in self._sight.all():
-            coordinating.step(news)
+            made.shell.step(news)
         for group, settings in self._settings.items():
-            if _partition_of(group, self._partition_count) == number:
-                coordinating.step(GroupConfigured(group, settings))
-        return coordinating
+            if self.partition_of(group) == number:
+                made.shell.step(GroupConfigured(group, settings))
+        return made
 
     # -- what routes need ----------------------------------------------------------------------------------------------
 
-    def locate(self, group: GroupName) -> GroupCoordinating | CoordinatorElsewhere:
-        """Raises CoordinatorLoadingError while nobody leads the group's partition of the offsets topic, and while this
-        broker does and is about to begin."""
-        if self._topic is None:
+    def locate(self, group: GroupName) -> GroupCoordinator | CoordinatorElsewhere:
+        """Find who coordinates the group. Raise CoordinatorLoadingError while nobody leads its partition of the
+        offsets topic, and while this broker does and is about to begin."""
+        if self.local.topic is None:
             raise CoordinatorLoadingError(
-                f"{group} has no coordinator yet: the topic {self.topic_name} comes with the first group of the"
+                f"{group} has no coordinator yet: the topic {self.local.topic_name} comes with the first group of the"
                 " cluster; try again"
             )
-        return self._locate(str(group), _partition_of(group, self._partition_count))
+        return self.local.locate(str(group), self.partition_of(group))
 
     def want(self, group: GroupName, group_type: GroupType) -> None:
-        """Somebody uses it as what it is then: where the offsets topic is not there, that brings it."""
-        if self._topic is None:
+        """Note that somebody uses the group as one of this type: where the offsets topic is not there, that brings
+        it."""
+        if self.local.topic is None:
             for listener in self.listeners:
                 listener.wanted(group, group_type)
 
     def topics(self, namespace: str) -> Mapping[str, TopicShape]:
-        """As groups know them."""
+        """Return the topics of a namespace, as groups know them."""
         return self._sight.topics.get(namespace, {})
 
     def names(self, namespace: str) -> Names:
-        """Of its topics, by uid."""
+        """Return the names of its topics, by uid."""
         topics = self.topics(namespace)
         known = self._names.get(namespace)
         if known is None or known[0] is not topics:
@@ -279,62 +293,61 @@ class GroupCoordinators(LogCoordinators[GroupCoordinating]):
         return known[1]
 
     def partition_of(self, group: GroupName) -> PartitionId:
-        """Of the offsets topic, which is there."""
-        return _partition_of(group, self._partition_count)
+        """Return the group's partition of the offsets topic, which is there."""
+        return _partition_of(group, self.local.partition_count)
 
     def leaders(self) -> dict[BrokerId, str]:
-        """Everybody who leads a partition of the offsets topic, and where; the URL is empty where it is not known."""
+        """Return each broker that leads a partition of the offsets topic, with its URL, which is empty where it is not
+        known."""
         found: dict[BrokerId, str] = {}
-        for number in range(self._partition_count):
-            assert self._topic is not None, "it has partitions"
-            state = self._view.states.get(PartitionKey(self._topic.uid, PartitionId(number)))
+        for number in range(self.local.partition_count):
+            assert self.local.topic is not None, "it has partitions"
+            state = self._view.states.get(PartitionKey(self.local.topic.uid, PartitionId(number)))
             if state is not None and state.leader is not None:
                 lease = self._view.lease(state.leader.broker)
                 found[state.leader.broker] = lease.url if lease is not None else ""
         return found
 
-    # -- what those need who show groups (`ports.CoordinatedGroups`) ---------------------------------------------------
+    # -- `CoordinatedGroups` -------------------------------------------------------------------------------------------
 
     def configure(self, group: GroupName, settings: GroupSettings | None) -> None:
         if settings is None:
             self._settings.pop(group, None)
         else:
             self._settings[group] = settings
-        coordinating = self._coordinating(group)
-        if coordinating is not None:
-            coordinating.step(GroupConfigured(group, settings))
+        coordinator = self._coordinator(group)
+        if coordinator is not None:
+            coordinator.shell.step(GroupConfigured(group, settings))
 
     def offer(self, group: GroupName, target: TargetOffered) -> None:
-        coordinating = self._coordinating(group)
-        if coordinating is not None:
-            coordinating.step(ForGroup(group, target))
+        coordinator = self._coordinator(group)
+        if coordinator is not None:
+            coordinator.shell.step(ForGroup(group, target))
 
     def coordinates(self, group: GroupName) -> bool:
-        coordinating = self._coordinating(group)
-        return coordinating is not None and coordinating.is_active
+        coordinator = self._coordinator(group)
+        return coordinator is not None and coordinator.shell.is_active
 
     def is_settled(self, group: GroupName) -> bool:
-        coordinating = self._coordinating(group)
-        return coordinating is not None and coordinating.coordinator.is_settled(group)
+        coordinator = self._coordinator(group)
+        return coordinator is not None and coordinator.machine.is_settled(group)
 
     def find(self, group: GroupName) -> Group | None:
-        coordinating = self._coordinating(group)
-        return coordinating.coordinator.groups.get(group) if coordinating is not None else None
+        coordinator = self._coordinator(group)
+        return coordinator.machine.groups.get(group) if coordinator is not None else None
 
     def is_known(self, group: GroupName) -> bool:
-        """It is there, or somebody has made a ConsumerGroup for it."""
+        """Return whether the group is there, or somebody has made a ConsumerGroup for it."""
         return self.find(group) is not None or group in self._settings
 
     def all(self) -> list[Group]:
-        return [group for each in self._here.values() for group in each.coordinator.groups.values()]
+        return [group for each in self.local.all() for group in each.machine.groups.values()]
 
-    def _coordinating(self, group: GroupName) -> GroupCoordinating | None:
-        if self._topic is None:
-            return None
-        return self._here.get(coordinator_partition(group, self._partition_count))
+    def _coordinator(self, group: GroupName) -> GroupCoordinator | None:
+        return self.local.find(self.partition_of(group)) if self.local.topic is not None else None
 
 
-class WriterCoordinators(LogCoordinators[WriterCoordinating]):
+class WriterCoordinators:
     def __init__(
         self,
         me: BrokerId,
@@ -345,28 +358,32 @@ class WriterCoordinators(LogCoordinators[WriterCoordinating]):
         registry: CollectorRegistry,
     ) -> None:
         """`namespace` is that of the brokers' Leases: both topics are there."""
-        super().__init__(me, TopicName(namespace, COMMITS_TOPIC), view, partitions, COMMITS_PARTITIONS)
+        topic = TopicName(namespace, COMMITS_TOPIC)
+        self.local = LocalCoordinators(me, topic, view, partitions, COMMITS_PARTITIONS, self._make)
+        self.local.on_topics = self._look_at_topics
+        self._view = view
         self.staging_name = TopicName(namespace, STAGING_TOPIC)
         self.wanted = asyncio.Event()
-        """Somebody wants to commit, and a topic for it is not there."""
+        """Set when somebody wants to commit, and a topic for it is not there."""
         self._reach = reach
         self._staging: Topic | None = None
         self._rolling = RollForward(reach, self.staging_name, asyncio.Semaphore(ROLL_SHARES_MAX))
         self._metrics = WriterMetrics(registry)
-        self._metrics.writers.set_function(lambda: sum(len(each.coordinator.writers) for each in self._here.values()))
+        self._metrics.writers.set_function(lambda: sum(each.machine.count for each in self.local.all()))
 
-    def locate(self, writer: WriterName) -> WriterCoordinating | CoordinatorElsewhere:
-        """Raises CoordinatorLoadingError while there is none, and no stages: then both topics are about to be made."""
-        if self._topic is None or self._staging is None:
+    def locate(self, writer: WriterName) -> WriterCoordinator | CoordinatorElsewhere:
+        """Find who decides for the writer. Raise CoordinatorLoadingError while there is nobody, and no place for
+        stages: then both topics are about to be made."""
+        if self.local.topic is None or self._staging is None:
             self.wanted.set()
             raise CoordinatorLoadingError(
                 f"writer {writer} has no coordinator yet: the topics {COMMITS_TOPIC} and {STAGING_TOPIC} come with the"
                 " first writer of the cluster; try again"
             )
-        return self._locate(f"writer {writer}", commits_partition(writer))
+        return self.local.locate(f"writer {writer}", commits_partition(writer))
 
     def staging(self, writer: WriterName) -> Staging:
-        """Where its stages belong, once `locate` has found who decides for it."""
+        """Return where its stages belong, once `locate` has found who decides for it."""
         assert self._staging is not None, "located"
         numbers = tuple(map(PartitionId, staging_partitions(commits_partition(writer))))
         return Staging(self.staging_name, self._staging.uid, numbers)
@@ -374,11 +391,11 @@ class WriterCoordinators(LogCoordinators[WriterCoordinating]):
     def _look_at_topics(self, topics: list[Topic]) -> None:
         found = next((topic for topic in topics if topic.full_name == self.staging_name), None)
         self._staging = found or self._staging
-        for coordinating in self._here.values():
-            self._introduce(coordinating)
+        for coordinator in self.local.all():
+            self._introduce(coordinator)
 
-    def _made(self, number: PartitionId, partition: Partition) -> WriterCoordinating:
-        made = WriterCoordinating(
+    def _make(self, number: PartitionId, partition: Partition) -> WriterCoordinator:
+        made = WriterCoordinator(
             partition, self._reach, self.staging_name, self._rolling, self._metrics, self._time_rules
         )
         self._introduce(made)
@@ -388,8 +405,8 @@ class WriterCoordinators(LogCoordinators[WriterCoordinating]):
         spec = self._view.specs().get(topic)
         return None if spec is None else TimeRules.of_topic(spec)
 
-    def _introduce(self, coordinating: WriterCoordinating) -> None:
-        coordinating.staging_uid = None if self._staging is None else self._staging.uid
+    def _introduce(self, coordinator: WriterCoordinator) -> None:
+        coordinator.staging_uid = None if self._staging is None else self._staging.uid
 
 
 class CommitTopicMaker:
@@ -399,7 +416,8 @@ class CommitTopicMaker:
         self._writers = writers
 
     async def run(self) -> None:
-        """Until it is cancelled. What cannot be made is tried again while somebody asks."""
+        """Make the topics when they are wanted, until this is cancelled. Whatever cannot be made is tried again while
+        somebody asks."""
         while True:
             await self._writers.wanted.wait()
             self._writers.wanted.clear()
@@ -411,7 +429,7 @@ class CommitTopicMaker:
 
     async def _make(self) -> None:
         replicas = min(INTERNAL_REPLICAS_MAX, max(1, len(self._view.ready_seats(monotonic_ms()))))
-        namespace, cluster = self._writers.topic_name.namespace, self._view.cluster
+        namespace, cluster = self._writers.local.topic_name.namespace, self._view.cluster
         for manifest in (
             staging_manifest(namespace, cluster, replicas),
             commits_manifest(namespace, cluster, replicas),

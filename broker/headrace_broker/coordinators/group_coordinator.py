@@ -5,25 +5,34 @@
 
 All of it on the event loop. Everything that a listener is told is committed in the offsets topic; the groups that it
 looks at may be ahead of that by what is being written (`is_settled`). The mechanism of a coordinator whose partition is
-led here is in `log_coordinator`.
+led here is in `coordinator_shell`.
 """
 
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol, assert_never
+from typing import Protocol, TypeAlias, assert_never
 
-from headrace.core.coordinator_events import CoordinatorState
-from headrace.core.errors import CoordinatorLoadingError, HeadraceError
+from headrace.core.coordinator import CoordinatorState
+from headrace.core.errors import CoordinatorLoadingError
 from headrace.core.groups.assignment import Topics
-from headrace.core.groups.coordinator import Coordinator, ForGroup
 from headrace.core.groups.entries import Entry
-from headrace.core.groups.events import Answer, Changed, CommitReceived, Done, Ignored, Reply, Request, TargetOffered
+from headrace.core.groups.events import (
+    CommitReceived,
+    Done,
+    GroupChanged,
+    Ignored,
+    Notice,
+    Reply,
+    Request,
+    TargetOffered,
+)
 from headrace.core.groups.group import Group
+from headrace.core.groups.group_machine import ForGroup, GroupEvent, GroupMachine
 from headrace.core.groups.identity import GroupName, GroupSettings, GroupType
 from headrace.core.groups.records import decode, encode
 from headrace_broker.coordinators.coordinator_log import EntryCodec
-from headrace_broker.coordinators.log_coordinator import LogCoordinating, WaitingRequests
+from headrace_broker.coordinators.coordinator_shell import CoordinatorShell
 from headrace_broker.partition.partition import Partition
 
 
@@ -57,78 +66,71 @@ class GroupsListener(Protocol):
 
 
 class CoordinatedGroups(Protocol):
-    """The groups whose coordinator this broker is just now."""
+    """The groups that this broker coordinates just now."""
 
     def configure(self, group: GroupName, settings: GroupSettings | None) -> None:
-        """What the ConsumerGroup says, by the clock of `clock.monotonic_ms`; None: there is none any more.
+        """Take the settings of the ConsumerGroup, by the clock of `clock.monotonic_ms`; None: it is gone.
 
-        For every group of the cluster, whoever coordinates it: it is remembered for whoever this broker may coordinate
-        later.
+        This is called for every group of the cluster, whoever coordinates it: the settings are kept for when this
+        broker does.
         """
 
     def offer(self, group: GroupName, target: TargetOffered) -> None:
-        """What the operator has published. Nothing happens where this broker does not coordinate the group."""
+        """Take what the operator has published. Nothing happens where this broker does not coordinate the group."""
 
     def coordinates(self, group: GroupName) -> bool:
-        """Whether this broker would answer for it just now: then a group that `find` has not is dead."""
+        """Return whether this broker would answer for it just now: then a group that `find` has not is dead."""
 
     def is_settled(self, group: GroupName) -> bool:
-        """Whether what `find` says of it is committed, but for offsets; else it will be told as `changed`."""
+        """Return whether what `find` says of it is committed, but for offsets; else it will be told as `changed`."""
 
     def topics(self, namespace: str) -> Topics:
-        """As groups know them."""
+        """Return the topics of a namespace, as groups know them."""
 
     def find(self, group: GroupName) -> Group | None:
-        """None where the group has no record, or another broker coordinates it. For reading (`state`, `image`)."""
+        """Return the group, for reading (`state`, `image`); None where it has no record, or another broker coordinates
+        it."""
 
     def all(self) -> list[Group]:
-        """All that `find` would find."""
+        """Return all groups that `find` would find."""
 
 
 _log = logging.getLogger(__name__)
 OFFSETS_LOG = EntryCodec(encode, decode, leaves_out=True)
+GroupShell: TypeAlias = CoordinatorShell[Entry, GroupEvent, Reply, Notice]
 
 
-class GroupCoordinating(LogCoordinating[Entry, Reply]):
-    def __init__(
-        self, partition: Partition, requests: WaitingRequests[Reply], listeners: Sequence[GroupsListener]
-    ) -> None:
-        self.coordinator = Coordinator()
-        super().__init__(partition, self.coordinator, OFFSETS_LOG, requests)
+class GroupCoordinator:
+    def __init__(self, partition: Partition, listeners: Sequence[GroupsListener]) -> None:
+        self.machine = GroupMachine()
+        self.shell: GroupShell = CoordinatorShell(partition, self.machine, OFFSETS_LOG, self)
         self._listeners = listeners
         self._commits: dict[int, tuple[GroupName, int]] = {}
-        """Those that are not answered yet, and how many offsets each has."""
-        self._ending: list[GroupName] = []
+        """Commits that are not answered yet, and how many offsets each has."""
 
     def ask(self, group: GroupName, request: Request) -> "asyncio.Future[Reply]":
-        """The answer, once it may be told. Raises what it is refused with."""
+        """Return the answer to come. It raises what the request is refused with."""
         if isinstance(request, CommitReceived):
             self._commits[request.request] = (group, len(request.offsets))
-        return self.ask_machine(request.request, ForGroup(group, request), str(group))
+        return self.shell.ask(request.request, ForGroup(group, request), str(group))
 
     def find(self, group: GroupName) -> Group | None:
-        """For reading; None where it has no record. Raises NotCoordinatorError, CoordinatorLoadingError."""
-        if self.coordinator.state is CoordinatorState.LOADING:
+        """Return the group, for reading; None where it has no record. Raise NotCoordinatorError or
+        CoordinatorLoadingError where this broker does not coordinate it, or does not know."""
+        if self.shell.state is CoordinatorState.LOADING:
             raise CoordinatorLoadingError(f"this broker has just become the coordinator of {group}: try again")
-        self.check_sure()
-        return self.coordinator.groups.get(group)
+        self.shell.check_sure()
+        return self.machine.groups.get(group)
 
-    @property
-    def has_work(self) -> bool:
-        return bool(self.coordinator.groups)
+    # -- `NoticeHandler` -----------------------------------------------------------------------------------------------
 
-    @property
-    def holds(self) -> str:
-        return f"{len(self.coordinator.groups)} groups"
+    def began(self, took_s: float) -> None:
+        for listener in self._listeners:
+            listener.began([*self.machine.groups], took_s)
 
-    def _tell(self, order: Answer | Changed | Ignored, problem: HeadraceError | None) -> None:
-        match order:
-            case Answer(request, reply) if problem is None:
-                self._answer(request, reply)
-            case Answer(request):
-                assert problem is not None, "else it is answered"
-                self.requests.refuse(request, problem)
-            case Changed(group, reason):
+    def notice(self, notice: Notice) -> None:
+        match notice:
+            case GroupChanged(group, reason):
                 _log.debug("%s: %s", group, reason)
                 for listener in self._listeners:
                     listener.changed(group)
@@ -136,26 +138,15 @@ class GroupCoordinating(LogCoordinating[Entry, Reply]):
                 for listener in self._listeners:
                     listener.ignored(group, reason)
             case _:
-                assert_never(order)
+                assert_never(notice)
 
-    def _answer(self, request: int, reply: Reply) -> None:
-        self.requests.answer(request, reply)
+    def answered(self, request: int, reply: Reply) -> None:
         commit = self._commits.pop(request, None)
         if commit is not None and isinstance(reply, Done):
             for listener in self._listeners:
                 listener.committed(*commit)
 
-    def _is_answer(self, order: Any) -> bool:
-        return isinstance(order, Answer)
-
-    def _began(self, took_s: float) -> None:
-        for listener in self._listeners:
-            listener.began([*self.coordinator.groups], took_s)
-
-    def _ends(self) -> None:
-        self._ending = [*self.coordinator.groups]
-
-    def _ended(self) -> None:
+    def ended(self) -> None:
         self._commits.clear()
         for listener in self._listeners:
-            listener.ended(self._ending)
+            listener.ended([*self.machine.groups])

@@ -1,12 +1,12 @@
 """The writers of one partition of the commits topic on this broker: how they are asked, and what is done for them.
 
-The mechanism of a coordinator whose partition is led here is in `log_coordinator`. Looks at stages, rolls forward and
+The mechanism of a coordinator whose partition is led here is in `coordinator_shell`. Looks at stages, rolls forward and
 cleans in tasks of its own, which end with its term. `PartitionAccess` reads, writes and cleans partitions that are led
 here or by another broker, and holds nothing.
 
 `RollForward` carries committed batches from the staging topic into their partitions, for as long as it takes. One task
 for each writer's batch, several partitions at a time (`slots`, of all coordinators of this broker). Each share is
-written in order, as one producer with sequences from 0 (`core.staging.identity`): records that were written before, by
+written in order, as one producer with sequences from 0 (`core.staging.writers`): records that were written before, by
 this coordinator or one before it, are known again there, and the rest goes on from them. A share whose answer no retry
 changes is dropped, and told: the topic was deleted and made anew, or the stages are gone.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from time import perf_counter
-from typing import Any, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -34,9 +34,9 @@ from headrace.core.log.epochs import Fence
 from headrace.core.records.header import ProducerNumbers
 from headrace.core.records.raw import RawBatch, renumbered, stored_times
 from headrace.core.records.time_rules import TimeRules
-from headrace.core.staging.coordinator import (
-    Answer,
-    CommitReceived,
+from headrace.core.staging.decisions import Clean, Decision, Share, Span, StagedBatch, WriterRecord, decode, encode
+from headrace.core.staging.writer_machine import (
+    CommitAsked,
     Look,
     Roll,
     RolledForward,
@@ -44,15 +44,16 @@ from headrace.core.staging.coordinator import (
     StagingSeen,
     StateAsked,
     Status,
-    WriterCoordinator,
+    WriterEvent,
+    WriterMachine,
+    WriterNotice,
 )
-from headrace.core.staging.decisions import Clean, Decision, Share, Span, StagedBatch, WriterRecord, decode, encode
 from headrace.core.staging.writers import ProducerIdentity, WriterName, producer_of, staging_partitions
 from headrace.core.types import Acks, Offset, PartitionId, TopicName, TopicUid
 from headrace_broker.clock import wall_ms
 from headrace_broker.cluster.locator import Elsewhere
 from headrace_broker.coordinators.coordinator_log import EntryCodec
-from headrace_broker.coordinators.log_coordinator import LogCoordinating, WaitingRequests
+from headrace_broker.coordinators.coordinator_shell import CoordinatorShell
 from headrace_broker.http.proxy import Proxy, delete_there, edge_there, fetch_there, produce_there
 from headrace_broker.partition.fetch import find_offset
 from headrace_broker.partition.partition import Partition
@@ -106,13 +107,13 @@ class PartitionAccess:
     async def spans(
         self, topic: TopicName, uid: TopicUid, partitions: Iterable[PartitionId]
     ) -> dict[PartitionId, Span]:
-        """What each of these holds that is committed."""
+        """Return what each of these holds that is committed."""
         numbers, fence = [*partitions], Fence(topic_uid=uid)
         spans = await asyncio.gather(*(self._span(Place(topic, number), fence) for number in numbers))
         return dict(zip(numbers, spans, strict=True))
 
     async def read(self, place: Place, uid: TopicUid, offset: Offset) -> memoryview:
-        """Whole batches, from the one that begins at `offset`."""
+        """Read whole batches, from the one that begins at `offset`."""
         fence = Fence(topic_uid=uid)
         target = self._locate(place, fence)
         if isinstance(target, Elsewhere):
@@ -121,7 +122,7 @@ class PartitionAccess:
         return buffers[0] if buffers else memoryview(b"")
 
     async def produce(self, place: Place, uid: TopicUid, batches: Sequence[RawBatch]) -> None:
-        """Acknowledged by all that must have them, those that were there before included.
+        """Write these, until all that must have them have acknowledged them, those that were there before included.
 
         They are committed: whatever bounds the topic sets by now, they are taken.
         """
@@ -158,7 +159,7 @@ _log = logging.getLogger(__name__)
 
 
 class StagesLostError(Exception):
-    """What was committed cannot be read any more."""
+    """Stages of a committed batch cannot be read any more."""
 
 
 class RollForward:
@@ -168,13 +169,13 @@ class RollForward:
         self._slots = slots
 
     async def roll(self, writer: WriterName, decision: Decision) -> tuple[str, ...]:
-        """Until all of it is where it belongs; the partitions that were dropped, with reasons."""
+        """Carry all of it where it belongs. Return the partitions that were dropped, with reasons."""
         producer = producer_of(writer, decision.batch, decision.since_ms)
         shares = (self._give(writer, share, producer, decision.staging_uid) for share in decision.shares)
         return tuple(why for why in await asyncio.gather(*shares) if why)
 
     async def _give(self, writer: WriterName, share: Share, producer: ProducerIdentity, staging_uid: TopicUid) -> str:
-        """Why it was dropped; empty where it was not."""
+        """Carry one share into its partition. Return why it was dropped; empty where it was not."""
         place = Place(TopicName(writer.namespace, share.topic), share.key.partition)
         sequences = [0, *accumulate(batch.record_count for batch in share.batches)]
         at, pause_ms = 0, ROLL_RETRY_MS_MIN
@@ -199,7 +200,7 @@ class RollForward:
         return ""
 
     def _resumed(self, place: Place, error: OutOfOrderSequenceError, sequences: Sequence[int]) -> int:
-        """Where the partition has come: the last batch that it has goes again, so that its acknowledgement is had."""
+        """Return the batch to go on from: the last one that the partition has goes again, to be acknowledged."""
         expected = error.details.get("expectedSequence")
         assert isinstance(expected, int), "brokers say it"
         _log.info("%s: goes on from sequence %d", place, expected)
@@ -208,7 +209,7 @@ class RollForward:
     async def _read(
         self, staged: Sequence[StagedBatch], sequences: Sequence[int], producer: ProducerIdentity, uid: TopicUid
     ) -> list[RawBatch]:
-        """The next ones, as many as go into one request. Raises StagesLostError, and what reading raises."""
+        """Read the next batches, as many as go into one request. Raise StagesLostError, and what reading raises."""
         batches: list[RawBatch] = []
         size = 0
         for batch, sequence in zip(staged, sequences, strict=False):
@@ -227,9 +228,10 @@ class RollForward:
 
 
 COMMITS_LOG = EntryCodec(encode, decode)
+WriterShell: TypeAlias = CoordinatorShell[WriterRecord, WriterEvent, Status, WriterNotice]
 
 
-class WriterCoordinating(LogCoordinating[WriterRecord, Status]):
+class WriterCoordinator:
     def __init__(
         self,
         partition: Partition,
@@ -240,58 +242,46 @@ class WriterCoordinating(LogCoordinating[WriterRecord, Status]):
         rules_of: Callable[[TopicUid], TimeRules | None],
     ) -> None:
         """`rules_of` gives what a topic says of the times of its records; None where it says nothing."""
-        self.coordinator = WriterCoordinator()
-        super().__init__(partition, self.coordinator, COMMITS_LOG, WaitingRequests())
+        self.machine = WriterMachine()
+        self.shell: WriterShell = CoordinatorShell(partition, self.machine, COMMITS_LOG, self)
         self._reach = reach
         self._staging = staging
         self._rolling = rolling
         self._metrics = metrics
         self._rules_of = rules_of
         self.staging_uid: TopicUid | None = None
-        """Of the staging topic, as it was seen last."""
+        """The uid of the staging topic, as it was seen last."""
         self._tasks: set[asyncio.Task[None]] = set()
-        """Of this term."""
+        """The tasks of this term."""
 
-    def ask(self, asked: CommitReceived | StateAsked) -> "asyncio.Future[Status]":
-        """The answer, once it may be told. Raises what it is refused with."""
-        return self.ask_machine(asked.request, asked, str(asked.writer))
+    def ask(self, asked: CommitAsked | StateAsked) -> "asyncio.Future[Status]":
+        """Return the answer to come. It raises what the request is refused with."""
+        return self.shell.ask(asked.request, asked, f"writer {asked.writer}")
 
-    @property
-    def has_work(self) -> bool:
-        return bool(self.coordinator.writers)
+    # -- `NoticeHandler` -----------------------------------------------------------------------------------------------
 
-    @property
-    def holds(self) -> str:
-        return f"{len(self.coordinator.writers)} writers"
+    def began(self, took_s: float) -> None:
+        self._start(self._keep_looking(), f"clean up after {self.shell.label}")
 
-    def _tell(self, order: Answer | Look | Roll | Clean, problem: HeadraceError | None) -> None:
-        match order:
-            case Answer(request, status) if problem is None:
-                self.requests.answer(request, status)
-            case Answer(request):
-                assert problem is not None, "else it is answered"
-                self.requests.refuse(request, problem)
+    def notice(self, notice: WriterNotice) -> None:
+        match notice:
             case Look():
-                self._start(self._look(order), f"look at stages for {self._label}")
+                self._start(self._look(notice), f"look at stages for {self.shell.label}")
             case Roll(writer):
-                self._start(self._roll(order), f"roll {writer} forward")
+                self._start(self._roll(notice), f"roll {writer} forward")
             case Clean():
-                self._start(self._clean(order), f"clean stages of {self._label}")
+                self._start(self._clean(notice), f"clean stages of {self.shell.label}")
             case _:
-                assert_never(order)
+                assert_never(notice)
 
-    def _is_answer(self, order: Any) -> bool:
-        return isinstance(order, Answer)
+    def answered(self, request: int, reply: Status) -> None:
+        """Do nothing else about it."""
 
-    def _began(self, took_s: float) -> None:
-        self._start(self._keep_looking(), f"clean up after {self._label}")
-
-    def _ends(self) -> None:
+    def ended(self) -> None:
         for task in self._tasks:
             task.cancel()
 
-    def _ended(self) -> None:
-        """Nobody else needs to know."""
+    # -- tasks, which end with the term --------------------------------------------------------------------------------
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -302,7 +292,7 @@ class WriterCoordinating(LogCoordinating[WriterRecord, Status]):
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("%s: %r", task.get_name(), error, exc_info=error)
-            self._fail(f"it failed to {task.get_name()}")
+            self.shell.fail(f"it failed to {task.get_name()}")
 
     async def _look(self, order: Look) -> None:
         seen: dict[PartitionId, Span] | HeadraceError
@@ -312,10 +302,11 @@ class WriterCoordinating(LogCoordinating[WriterRecord, Status]):
                 await self._check_times(share, order.decision.staging_uid)
         except HeadraceError as error:
             seen = error
-        self.step(SpansSeen(order.request, seen))
+        self.shell.step(SpansSeen(order.request, seen))
 
     async def _check_times(self, share: Share, staging_uid: TopicUid) -> None:
-        """Before the decision: what is decided is written, whatever its topic takes. Raises InvalidTimestampError."""
+        """Check the times of staged records before the decision: what is decided is written, whatever its topic takes.
+        Raise InvalidTimestampError."""
         rules, first = self._rules_of(share.key.uid), 0
         if rules is None or not rules.has_bounds:
             return
@@ -334,7 +325,7 @@ class WriterCoordinating(LogCoordinating[WriterRecord, Status]):
             dropped = await self._rolling.roll(order.writer, order.decision)
         for why in dropped:
             _log.error("batch %d of %s: %s", order.decision.batch, order.writer, why)
-        self.step(RolledForward(order.writer, order.decision.batch, dropped))
+        self.shell.step(RolledForward(order.writer, order.decision.batch, dropped))
 
     async def _clean(self, order: Clean) -> None:
         if self.staging_uid is not None:
@@ -344,8 +335,8 @@ class WriterCoordinating(LogCoordinating[WriterRecord, Status]):
                 _log.info("staging partition %d is cleaned later: %s", order.partition, error.message)
 
     async def _keep_looking(self) -> None:
-        """What can be deleted? Now and then, until the term is over."""
-        mine = staging_partitions(self.partition.place.partition)
+        """Look now and then what can be deleted, until the term is over."""
+        mine = staging_partitions(self.shell.partition.place.partition)
         while True:
             await asyncio.sleep(STAGING_LOOK_INTERVAL_MS / 1000)
             if self.staging_uid is not None:
@@ -355,6 +346,6 @@ class WriterCoordinating(LogCoordinating[WriterRecord, Status]):
         try:
             spans = await self._reach.spans(self._staging, uid, partitions)
         except HeadraceError as error:
-            _log.debug("%s: its stages cannot be looked at: %s", self._label, error)
+            _log.debug("%s: its stages cannot be looked at: %s", self.shell.label, error)
         else:
-            self.step(StagingSeen(spans))
+            self.shell.step(StagingSeen(spans))

@@ -312,8 +312,8 @@ class Components:
     def drain(self) -> None:
         """This broker is about to stop: what would go on for ever ends. Its partitions drain by themselves."""
         self.proxy.drain()
-        self.groups.drain()
-        self.writers.drain()
+        self.groups.local.drain()
+        self.writers.local.drain()
         self.watches.drain()
         self.sessions.drain()
         self.followers.drain()

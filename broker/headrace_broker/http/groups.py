@@ -66,7 +66,7 @@ from headrace.core.types import BrokerId
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.cluster.view import ClusterView
 from headrace_broker.coordinators.coordinators import CoordinatorElsewhere, GroupCoordinators
-from headrace_broker.coordinators.group_coordinator import GroupCoordinating
+from headrace_broker.coordinators.group_coordinator import GroupCoordinator
 from headrace_broker.http.callers import PROXIED_HEADER, Callers
 from headrace_broker.http.control import Peer
 from headrace_broker.http.json_bodies import JsonBodies, json_answer
@@ -156,7 +156,7 @@ class GroupsRoute:
         self._view.check_complete()
         me, namespace = self._me, request.match_info["namespace"]
         found = {summary.group: summary for summary in await self._summaries(namespace)}
-        unreachable = {me} if self._groups.is_loading else set()
+        unreachable = {me} if self._groups.local.is_loading else set()
         if PROXIED_HEADER not in request.headers:
             leaders = self._groups.leaders()
             peers = [Peer(broker, url) for broker, url in leaders.items() if broker != me]
@@ -242,7 +242,7 @@ class GroupRoutes:
         report = None if found is None else report_of(found.image, found.state, self._me, topics, {})
         if report is not None and found is not None:
             report = with_silences(report, found.silences(monotonic_ms()))
-        nothing = OffsetsAsked(target.requests.next_number(), frozenset())
+        nothing = OffsetsAsked(target.shell.requests.next_number(), frozenset())
         await self._ask_here(target, group, nothing)  # until it is committed
         if report is None:
             raise UnknownGroupError(f"there is no group {group}: nobody has joined it or committed offsets for it")
@@ -317,7 +317,7 @@ class GroupRoutes:
             if isinstance(target, CoordinatorElsewhere):
                 pass_on = self._passing.heartbeat if waits else self._passing.other
                 return await pass_on(request, target, chunks)
-            number, topics = target.requests.next_number(), self._groups.topics(group.namespace)
+            number, topics = target.shell.requests.next_number(), self._groups.topics(group.namespace)
             asked = await self._json.parsed(chunks, lambda body: parse(body, number, topics))
             if not waits and not self._groups.is_known(group):
                 self._callers.take_new_group(request)
@@ -330,16 +330,16 @@ class GroupRoutes:
         target = self._groups.locate(group)
         if isinstance(target, CoordinatorElsewhere):
             return await self._passing.other(request, target, ())
-        asked = parse(None, target.requests.next_number(), self._groups.topics(group.namespace))
+        asked = parse(None, target.shell.requests.next_number(), self._groups.topics(group.namespace))
         return await self._answer(request, target, group, asked)
 
     async def _answer(
-        self, request: web.Request, target: GroupCoordinating, group: GroupName, asked: Request
+        self, request: web.Request, target: GroupCoordinator, group: GroupName, asked: Request
     ) -> web.StreamResponse:
         reply, names = await self._ask_here(target, group, asked), self._groups.names(group.namespace)
         return await self._json.answer_of_many(request, _items(reply), lambda: reply_object(reply, names))
 
-    async def _ask_here(self, target: GroupCoordinating, group: GroupName, asked: Request) -> Reply:
+    async def _ask_here(self, target: GroupCoordinator, group: GroupName, asked: Request) -> Reply:
         """The answer, once all that was decided before is committed. Raises what it is refused with."""
         try:
             return await target.ask(group, asked)

@@ -9,13 +9,13 @@ from headrace.core.limits import (
     WRITER_REQUESTS_MAX,
 )
 from headrace.core.resources.internal_topics import InternalTopics
-from headrace.core.staging.coordinator import CommitReceived, StateAsked, Status
 from headrace.core.staging.requests import parse_commit, staging_object, status_object
+from headrace.core.staging.writer_machine import CommitAsked, StateAsked, Status
 from headrace.core.staging.writers import WriterName
 from headrace.core.types import BrokerId, TopicName
 from headrace_broker.cluster.view import ClusterView
 from headrace_broker.coordinators.coordinators import CoordinatorElsewhere, WriterCoordinators
-from headrace_broker.coordinators.writer_coordinator import WriterCoordinating
+from headrace_broker.coordinators.writer_coordinator import WriterCoordinator
 from headrace_broker.http.json_bodies import JsonBodies, json_answer
 from headrace_broker.http.parameters import parse_no_query, parse_writer
 from headrace_broker.http.proxy import Proxy
@@ -50,7 +50,7 @@ class WriterRoutes:
         target = self._writers.locate(writer)
         if isinstance(target, CoordinatorElsewhere):
             return await self._pass_on(request, target, ())
-        status = await self._ask(target, writer, StateAsked(target.requests.next_number(), writer))
+        status = await self._ask(target, writer, StateAsked(target.shell.requests.next_number(), writer))
         coordinator = {"broker": self._me, "url": self._view.url_of(self._me)}
         staging = staging_object(self._writers.staging(writer))
         return json_answer({**status_object(status), "coordinator": coordinator, "staging": staging})
@@ -64,7 +64,7 @@ class WriterRoutes:
             target = self._writers.locate(writer)
             if isinstance(target, CoordinatorElsewhere):
                 return await self._pass_on(request, target, chunks)
-            number, uid = target.requests.next_number(), self._writers.staging(writer).uid
+            number, uid = target.shell.requests.next_number(), self._writers.staging(writer).uid
             asked = await self._json.parsed(chunks, lambda body: parse_commit(body, number, writer, uid))
             for topic in {share.topic for share in asked.decision.shares}:
                 self._internal.check_writable(TopicName(writer.namespace, topic))
@@ -76,7 +76,7 @@ class WriterRoutes:
         self._view.check_complete()
         return writer
 
-    async def _ask(self, target: WriterCoordinating, writer: WriterName, asked: CommitReceived | StateAsked) -> Status:
+    async def _ask(self, target: WriterCoordinator, writer: WriterName, asked: CommitAsked | StateAsked) -> Status:
         """Raises what it is refused with; where another broker decides by now, with its address."""
         try:
             return await target.ask(asked)

@@ -1,13 +1,13 @@
 """The hand-over of compacted segments, from the process that compacts to the broker that owns the log: messages and
 files.
 
-The two processes tell each other values, as lines of JSON:
+The two processes send each other values, as lines of JSON:
 
-    broker ──Job──> compactor ──Cleaned──> broker swaps it in ──> "go on" ──> ... ──> Done | Failed
+broker ──Job──> compactor ──Cleaned──> broker swaps it in ──> "go on" ──> ... ──> Done | Failed
 
 A part of a log is replaced by its compacted form so that a crash at any point leaves the old or the new one:
 
-    BASE.log.cleaned        being written, with its two indexes: worth nothing yet
+BASE.log.cleaned        being written, with its two indexes: worth nothing yet
           │ 1  the indexes become .swap
           │ 2  BASE-NEXT.log.swap: decided. It stands for all segments from BASE to NEXT, whatever is left of them
           │ 3  the segments between BASE and NEXT are deleted
@@ -16,10 +16,10 @@ A part of a log is replaced by its compacted form so that a crash at any point l
 
 Everything that a step needs is on disk before the step is taken. An opening that finds 2 goes on from there
 (`finish_swaps`); it removes everything else that ends in .cleaned or .swap. While steps 2 to 5 go on, nobody opens
-these segments; readers that have them open already keep what they have. Blocks. Raises OSError.
+these segments; readers that have them open already keep what they have. The functions block, and raise OSError.
 
-Light on purpose: a broker imports this, and never what a compactor needs to look into records; the compactor imports no
-asyncio.
+The module is light on purpose: a broker imports it, and never what a compactor needs to decode records; the compactor
+imports no asyncio.
 """
 
 import json
@@ -55,7 +55,7 @@ class Job(NamedTuple):
     now_ms: int
     reason: str
     producers: tuple[int, ...]
-    """Those idempotent ones whose last batches must stay."""
+    """The idempotent producers whose last batches must stay."""
     keys_max: int = COMPACTION_KEYS_MAX
 
     @classmethod
@@ -75,7 +75,7 @@ class Cleaned(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """Batches that nobody can decode, which stay as they are."""
+    """Batches that cannot be decoded, which stay as they are."""
 
     batches: int
     first_offset: Offset
@@ -92,7 +92,7 @@ class Done(NamedTuple):
 
 
 class FailureCause(StrEnum):
-    """Why a pass has failed."""
+    """The reason why a pass has failed."""
 
     CHANGED = "changed"
     """Segments were deleted meanwhile: plan it again."""
@@ -143,14 +143,14 @@ _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 
 class Span(NamedTuple):
-    """What one compacted segment stands for."""
+    """The range of the segments that one compacted segment replaces."""
 
     base_offset: Offset
     next_offset: Offset
 
 
 class CleanedSegment:
-    """One that is being written; what was left of an earlier attempt is gone."""
+    """A compacted segment that is being written; the files of an earlier attempt are gone."""
 
     def __init__(self, directory: Path, span: Span) -> None:
         self.span = span
@@ -169,7 +169,7 @@ class CleanedSegment:
         self.size += header.batch_bytes
 
     def copy(self, source: FileHandle, headers: Sequence[BatchHeader]) -> None:
-        """The first batches of another segment, as they are; nothing was appended before."""
+        """Copy the first batches of another segment as they are; nothing was appended before."""
         self._indexes.add(headers, 0)
         end = sum(header.batch_bytes for header in headers)
         while self.size < end:
@@ -178,7 +178,7 @@ class CleanedSegment:
             self.size += len(chunk)
 
     def finish(self, written_ns: int) -> None:
-        """All of it is on disk then, as if it was last written to at that time: retention goes by it."""
+        """Put all of it on disk, as if it was last written to at that time: retention goes by it."""
         os.utime(self._log.fd, ns=(written_ns, written_ns))
         self._indexes.sync()
         self._log.sync()
@@ -186,7 +186,7 @@ class CleanedSegment:
 
 
 def discard_cleaned(directory: Path, span: Span) -> None:
-    """Remove what was written for it, as far as it is there and not decided on."""
+    """Remove what was written for this span, as far as it is there and not decided on."""
     (directory / _segment_name(span, LOG_SUFFIX + CLEANED_SUFFIX)).unlink(missing_ok=True)
     for suffix in _INDEXES:
         (directory / _segment_name(span, suffix + CLEANED_SUFFIX)).unlink(missing_ok=True)
@@ -194,27 +194,27 @@ def discard_cleaned(directory: Path, span: Span) -> None:
 
 
 def discard_all_cleaned(directory: Path) -> None:
-    """What a pass has left behind that was killed."""
+    """Remove the files of a pass that was killed."""
     for leftover in directory.glob(f"*{CLEANED_SUFFIX}"):
         leftover.unlink()
 
 
 def prepare_swap(directory: Path, span: Span) -> None:
-    """Step 1: after a failure it may be tried again, or discarded."""
+    """Take step 1: after a failure it may be tried again, or discarded."""
     for suffix in _INDEXES:
         os.rename(directory / _segment_name(span, suffix + CLEANED_SUFFIX), directory / _swap_name(span, suffix))
     fsync_directory(directory)
 
 
 def swap_in(directory: Path, span: Span) -> None:
-    """Steps 2 to 5: after a failure only the next opening can tell what is there."""
+    """Take steps 2 to 5: after a failure only the next opening can see what is there."""
     os.rename(directory / _segment_name(span, LOG_SUFFIX + CLEANED_SUFFIX), directory / _swap_name(span, LOG_SUFFIX))
     fsync_directory(directory)
     _finish_swap(directory, span)
 
 
 def finish_swaps(directory: Path) -> None:
-    """At the opening of a log: what was decided is done, what was not is forgotten."""
+    """Finish swaps at the opening of a log: decided ones are done, others are discarded."""
     for path in sorted(directory.glob(f"*{LOG_SUFFIX}{SWAP_SUFFIX}")):
         span = _parse_swap_name(path.name)
         if span is not None:
@@ -238,7 +238,8 @@ def _finish_swap(directory: Path, span: Span) -> None:
 
 
 def _bases_in(directory: Path) -> list[Offset]:
-    """By whatever is left of them: a deletion that was interrupted has removed the indexes first."""
+    """Return the bases by any file of a segment that is left: a deletion that was interrupted has removed the indexes
+    first."""
     found = (parse_log_name(path.name) for path in directory.iterdir())
     return [base for base in found if base is not None]
 

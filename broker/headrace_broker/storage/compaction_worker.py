@@ -1,18 +1,18 @@
-"""The process that compacts for a broker: jobs come on standard input, results are told on standard output.
+"""The process that compacts for a broker: jobs come on standard input, results go to standard output.
 
-Run as `python -m headrace_broker.storage.compaction_worker` by `CompactionProcess` when there is something to do, at a
-lower priority, so that produce and fetch come first. It is a process of its own because it looks at every record:
-Python would hold up the broker's event loop meanwhile. No module of the broker imports this one: it loads numpy and
-pyarrow. Does one job at a time, no faster than `COMPACTION_BYTES_PER_SECOND`. Ends at once, in the middle of whatever
-it does, when its input ends: then the broker is gone, and another one may be opening the same logs.
+`CompactionProcess` runs it as `python -m headrace_broker.storage.compaction_worker` when there is something to do, at a
+lower priority, so that produce and fetch come first. It is a process of its own because it decodes every record: Python
+would hold up the broker's event loop meanwhile. No module of the broker imports this one: it loads numpy and pyarrow.
+It does one job at a time, no faster than `COMPACTION_BYTES_PER_SECOND`, and ends at once, in the middle of its work,
+when its input ends: then the broker is gone, and another one may be opening the same logs.
 
-    segments' dirty part ──> LatestRecords ──> groups of segments ──> CleanedSegment, one at a time ──> Done
+segments' dirty part ──> LatestRecords ──> groups of segments ──> CleanedSegment, one at a time ──> Done
 
 A pass reads closed segments and writes their compacted forms beside them. It changes nothing that is there; the broker
 swaps each segment in as it comes (`compaction_files`), so that the disk needs room for one of them. Memory is bounded
-by the keys of a pass (`COMPACTION_KEYS_MAX`) and a few chunks. A batch that was written so that nobody can decode it
-stays as it is, and the pass goes on: older records of its keys stay as well. Raises OSError; CorruptBatchError and
-CorruptLogError where a batch was damaged: then the log stays as it is.
+by the keys of a pass (`COMPACTION_KEYS_MAX`) and a few chunks. A batch that was written so that it cannot be decoded
+stays as it is, and the pass goes on: older records of its keys stay as well. A pass raises OSError; CorruptBatchError
+and CorruptLogError where a batch was damaged: then the log stays as it is.
 """
 
 import os
@@ -54,17 +54,18 @@ from headrace_broker.storage.compaction_files import (
 from headrace_broker.storage.disk import FileHandle, read_blocking, shown
 
 COMPACTION_BYTES_PER_SECOND = 128 << 20
-"""What compaction reads in a second at most, all partitions of a broker together."""
+"""The bytes that compaction reads in a second at most, for all partitions of a broker together."""
 
 
 _SAME_MAX = 1 << 16
-"""Batches of a segment that are remembered instead of being written, in the hope that all of it stays as it is."""
+"""The number of batches of a segment that are remembered instead of being written, in case all of it stays as it is."""
 PaceBytes = Callable[[int], None]
-"""Told how many bytes were read: may wait."""
+"""A function that is called with the number of bytes read, and may wait."""
 
 
 def compact(job: Job, pace: PaceBytes) -> Iterator[Cleaned | Done]:
-    """The last one is Done. A segment is written when the caller asks for the next one: the last is swapped in then."""
+    """Compact; the last result is Done. A segment is written when the caller asks for the next one: the last is swapped
+    in then."""
     latest, producers = _latest_records(job, pace)
     compactor = BatchCompactor(latest, Keep(job.log_start, job.tombstones_from, producers))
     segments = [segment for segment in job.segments if segment.base_offset < latest.end]
@@ -80,7 +81,7 @@ def compact(job: Job, pace: PaceBytes) -> Iterator[Cleaned | Done]:
 
 
 def _latest_records(job: Job, pace: PaceBytes) -> tuple[LatestRecords, ProducersLast]:
-    """Of the dirty part, as far as it fits."""
+    """Return the latest records of the dirty part, as far as it fits."""
     dirty = [segment for segment in job.segments if segment.next_offset > job.dirty_from]
     latest = LatestRecords(job.dirty_from, job.keys_max)
     producers = ProducersLast(job.dirty_from, frozenset(job.producers))
@@ -97,7 +98,7 @@ def _latest_records(job: Job, pace: PaceBytes) -> tuple[LatestRecords, Producers
 
 
 def _add_records(latest: LatestRecords, header: BatchHeader, content: memoryview) -> bool:
-    """False where it might not fit."""
+    """Add the records of a batch; return False where they might not fit."""
     try:
         return latest.add(decode_batch(content))
     except UnreadableBatchError:
@@ -106,7 +107,7 @@ def _add_records(latest: LatestRecords, header: BatchHeader, content: memoryview
 
 
 class _Target:
-    """Where the compacted form of a group goes: nowhere for as long as it is what is there already."""
+    """The target of a group's compacted form: no file as long as the form equals what is there already."""
 
     def __init__(self, directory: Path, group: Sequence[ClosedSegment]) -> None:
         self._directory = directory
@@ -117,14 +118,14 @@ class _Target:
         self.cleaned: CleanedSegment | None = None
 
     def put(self, batch: Batch) -> None:
-        # What is passed on as it is comes as the one view that it was read into.
+        # A batch that is passed on as it is comes as the one view that it was read into.
         if self.cleaned is None and isinstance(batch[0], memoryview) and self._may_be_same():
             self._same.append(BatchHeader.unpack(batch[0]))
         else:
             self._begun().append(batch)
 
     def finish(self) -> CleanedSegment | None:
-        """On disk; None, and nothing was written, where the group is one segment that loses nothing."""
+        """Finish it on disk; return None, with nothing written, where the group is one segment that loses nothing."""
         cleaned = self.cleaned if len(self._group) == 1 else self._begun()
         if cleaned is not None:
             if cleaned.size > SEGMENT_BYTES_MAX:
@@ -148,7 +149,7 @@ class _Target:
 def _write_cleaned(
     directory: Path, group: Sequence[ClosedSegment], compactor: BatchCompactor, pace: PaceBytes
 ) -> Cleaned | None:
-    """None, and nothing stays written, where the segment would be the one that is there."""
+    """Write the segment; return None, with nothing left on disk, where it would equal the one that is there."""
     target = _Target(directory, group)
     try:
         for segment in group:
@@ -166,7 +167,7 @@ def _write_cleaned(
 
 
 def _batches_in(directory: Path, segment: ClosedSegment, pace: PaceBytes) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """(header, bytes) of each batch of a closed segment."""
+    """Yield (header, bytes) of each batch of a closed segment."""
     log = FileHandle(_path(directory, segment), os.O_RDONLY)
     window, at, position, offset = memoryview(b""), 0, 0, segment.base_offset
     while position < segment.size_bytes:
@@ -206,7 +207,7 @@ _ENDED_FIRST = "1000"
 
 
 class Pace:
-    """Waits as long as it takes to read no more than the limit allows."""
+    """A rate limit: it waits as long as it takes to read no more than the limit allows."""
 
     def __init__(self, bytes_per_second: int) -> None:
         self._bytes_per_second = bytes_per_second
@@ -222,7 +223,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker.
     os.nice(_NICENESS)
     with suppress(OSError):
-        # Where memory runs out the kernel is to end this process, not the broker.
+        # Where memory runs out the kernel should end this process, not the broker.
         Path("/proc/self/oom_score_adj").write_text(_ENDED_FIRST)
     lines = SimpleQueue[bytes]()
     threading.Thread(target=_read_input, args=(lines,), daemon=True).start()

@@ -1,21 +1,18 @@
-"""A broker's data directory: whose disk this is, and what it remembers of the broker's last life.
+"""A broker's data directory: its owner, and what it remembers of the broker's last life.
 
-    lock           held by one process: an exclusive `flock`, which the kernel lets go of when the process ends
-    disk.json      {"format": 1, "diskId": "..."}, written once: an empty volume in its place has another id, or none
-    incarnation    the last one that was taken, on disk before it is
-    epochs-seen    the greatest leader epoch of each partition that this broker has seen
-    giving-away    what this broker was seen to give away
-    ballast        takes up room, and is given up where there is none left
-    boot-id        of the kernel, at the last open
-    clean-stop     there from a clean `close` to the next open
+lock held by one process: an exclusive `flock`, which the kernel lets go of when the process ends disk.json {"format":
+1, "diskId": "..."}, written once: an empty volume in its place has another id, or none incarnation the last one that
+was taken, on disk before it is epochs-seen the greatest leader epoch of each partition that this broker has seen
+giving-away the partitions that others are about to hold instead ballast takes up room, and is given up where there is
+none left boot-id of the kernel, at the last open clean-stop there from a clean `close` to the next open
 
-Lives from `open` to `close`; `store` holds the partitions, `threads` wait for the disk. Everything blocks; `write` and
-`forget` of `EpochsSeen` run in threads. Raises StorageFailedError and DiskFullError for what the disk refuses.
+It lives from `open` to `close`; `store` holds the partitions, `threads` wait for the disk. Everything blocks; `write`
+and `forget` of `EpochsSeen` run in threads. StorageFailedError and DiskFullError are raised for what the disk refuses.
 
 Invariants of `epochs-seen`: no epoch falls; what `read` returns is on disk. The file is made with the data directory,
-so one that is missing was lost: then, as when it is damaged, `damage` says so, and the directory voids every seat,
-because nobody knows any more what was promised. A `giving-away` that is missing says that there is nothing; one that is
-damaged is logged and says no more: then what has moved elsewhere meanwhile is kept, and nothing else is lost.
+so one that is missing was lost: then, as when it is damaged, `damage` has the reason, and the directory voids every
+seat, because the promises are not known any more. A missing `giving-away` is an empty one; a damaged one is logged and
+counts as empty: then partitions that have moved elsewhere meanwhile are kept, and nothing else is lost.
 """
 
 import fcntl
@@ -67,10 +64,10 @@ class DataDirectoryInUseError(LocalError):
 
 
 class DirectoryLock:
-    """Held from its making until `release`, or until the process ends, however it ends."""
+    """A lock, held from its making until `release`, or until the process ends, however it ends."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises DataDirectoryInUseError, OSError."""
+        """Take the lock. Raises DataDirectoryInUseError, OSError."""
         self._file: FileHandle | None = FileHandle(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,13 +93,13 @@ def _in_use(directory: Path, holder: str) -> DataDirectoryInUseError:
 
 class EpochsSeen:
     def __init__(self, root: Path) -> None:
-        """Blocks. Raises OSError."""
+        """Read the file. Blocks. Raises OSError."""
         self._path = root / EPOCHS_SEEN_FILE
         self._turn = threading.Lock()
         self._epochs: dict[PartitionKey, LeaderEpoch] = {}
-        """As on disk, but for what was forgotten since. Replaced as a whole."""
+        """The epochs as on disk, but without those that were forgotten since. Replaced as a whole."""
         self.damage = ""
-        """Why it is not known what was seen; empty where it is."""
+        """The reason why the epochs are not known; empty where they are."""
         try:
             self._epochs = parse_epochs_seen(self._path.read_bytes())
         except FileNotFoundError:
@@ -112,18 +109,18 @@ class EpochsSeen:
 
     @staticmethod
     def create(root: Path) -> None:
-        """Of a new data directory, which has seen nothing. Raises OSError."""
+        """Create the file of a new data directory, which has seen nothing. Raises OSError."""
         write_atomically(root / EPOCHS_SEEN_FILE, format_epochs_seen({}))
 
     def read(self) -> dict[PartitionKey, LeaderEpoch]:
-        """All that is on disk, also of partitions that have no directory here yet."""
+        """Return all that is on disk, also of partitions that have no directory here yet."""
         return dict(self._epochs)
 
     def write(self, seen: Mapping[PartitionKey, LeaderEpoch]) -> None:
-        """On disk when this returns, those of other partitions as they were. An epoch below a known one is ignored.
+        """Put epochs on disk, those of other partitions as they were. An epoch below a known one is ignored.
 
-        One sync for all of them, and none where nothing rises. Blocks. Raises DiskFullError, StorageFailedError; then
-        nothing of it counts as seen.
+        There is one sync for all of them, and none where nothing rises. Blocks. Raises DiskFullError,
+        StorageFailedError; then nothing of it counts as seen.
         """
         with self._turn:
             epochs = raised(self._epochs, seen)
@@ -133,12 +130,13 @@ class EpochsSeen:
                 self._epochs = epochs
 
     def forget(self, key: PartitionKey) -> None:
-        """Its data is deleted for good, and its uid never returns. The file loses it with the next write."""
+        """Forget a partition: its data is deleted for good, and its uid never returns. The file loses it with the next
+        write."""
         with self._turn:
             self._epochs = {each: epoch for each, epoch in self._epochs.items() if each != key}
 
     def begin_anew(self) -> None:
-        """After damage, once every seat is void. Blocks. Raises OSError."""
+        """Begin anew after damage, once every seat is void. Blocks. Raises OSError."""
         self.create(self._path.parent)
 
 
@@ -147,10 +145,10 @@ _log = logging.getLogger(__name__)
 
 class GivingAway:
     def __init__(self, root: Path) -> None:
-        """Blocks. Raises OSError."""
+        """Read the file. Blocks. Raises OSError."""
         self._path = root / GIVING_AWAY_FILE
         self.notes: RemovalNotes = {}
-        """As they are on disk as well, unless `is_behind`."""
+        """The notes, which are on disk as well unless `is_behind`."""
         self.is_behind = False
         try:
             self.notes = parse_giving_away(self._path.read_bytes())
@@ -160,7 +158,7 @@ class GivingAway:
             _log.error("%s: what was given away while this broker was away is kept: %s", self._path, error)
 
     def write(self, notes: RemovalNotes) -> None:
-        """On disk when this returns. Blocks. Raises DiskFullError, StorageFailedError; this life knows all the same."""
+        """Put notes on disk. Blocks. Raises DiskFullError, StorageFailedError; this life has them all the same."""
         self.notes, self.is_behind = notes, True
         with storage_errors(f"writing {self._path}"):
             write_atomically(self._path, format_giving_away(notes))
@@ -172,7 +170,7 @@ _DISK_FORMAT = 1
 _MAY_BE_THERE: Final = frozenset(
     {LOCK_FILE, EPOCHS_SEEN_FILE, EPOCHS_SEEN_FILE + TEMPORARY_SUFFIX, _DISK + TEMPORARY_SUFFIX, "lost+found"}
 )
-"""In a directory that is to become a data directory."""
+"""The names that may be in a directory that becomes a data directory."""
 KERNEL_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _UMASK: Final = 0o077
 _UMASK_OF_GROUP: Final = 0o007
@@ -180,13 +178,13 @@ _OWNER_ALONE: Final = ~0o077
 
 
 class NotADataDirectoryError(LocalError):
-    """The path holds something else; the message says what and what to do."""
+    """The path holds something else; the message says what it is and what to do."""
 
     code: ClassVar[str] = "NotADataDirectory"
 
 
 def keep_private(path: Path) -> None:
-    """Have this process make files and folders that its user alone can read, whatever it is going to write.
+    """Have this process make files and folders that its user alone can read, in every later write.
 
     Kubernetes gives a volume to the `fsGroup` of its pod, whose users may change: it marks the folders so that what is
     made there belongs to that group, and the group keeps its access.
@@ -207,19 +205,19 @@ class DataDirectory:
         self.path = path
         self._lock = lock
         self.disk_id = _disk_id(path)
-        """Random; made when the directory was first opened."""
+        """The id of the disk, random; made when the directory was first opened."""
         Ballast(path).give_up_where_full(volume_of(path))
         self.stopped_cleanly = (path / _CLEAN_STOP).exists()
-        """Whether the last life ended by `close(clean=True)`."""
+        """True where the last life ended by `close(clean=True)`."""
         boot_id = KERNEL_BOOT_ID.read_bytes().decode().strip()
         self.same_boot = _read_boot_id(path) == boot_id
-        """Whether the kernel is the one of the last life, page cache and all."""
+        """True where the kernel is the one of the last life, page cache included."""
         self._last_life: Incarnation | None = None
         """The incarnation that was on this disk before this life wrote its own."""
         self.epochs_seen = EpochsSeen(path)
-        """What this broker has promised: to lead and vote in no earlier epoch."""
+        """The promises of this broker: to lead and vote in no earlier epoch."""
         self.giving_away = GivingAway(path)
-        """What others are about to hold instead of this broker."""
+        """The partitions that others are about to hold instead of this broker."""
         self.store = PartitionStore(path, self.epochs_seen.forget)
         self._begin_life(boot_id)
         self.threads = StorageThreads()
@@ -234,12 +232,12 @@ class DataDirectory:
             path.mkdir(parents=True, exist_ok=True)
             opened = cls(path, DirectoryLock(path))
         if not _is_of_a_group(path):
-            with suppress(OSError):  # A volume may belong to somebody else.
+            with suppress(OSError):  # A volume may belong to another user.
                 path.chmod(path.stat().st_mode & _OWNER_ALONE)
         return opened
 
     def read_incarnation(self) -> Incarnation:
-        """The last incarnation that this disk knows of; 0 for a new one. Raises StorageFailedError where it is lost."""
+        """Return the last incarnation on this disk; 0 for a new one. Raises StorageFailedError where it is lost."""
         path = self.path / _INCARNATION
         if not path.exists():
             return Incarnation(0)
@@ -252,10 +250,10 @@ class DataDirectory:
                 ) from error
 
     def write_incarnation(self, incarnation: Incarnation, known: Incarnation) -> None:
-        """On disk when this returns, so that no later life can take the same.
+        """Put the incarnation on disk, so that no later life can take the same.
 
-        `known` is the greatest that others know of. Where that is more than what the last life left here, the broker
-        had lives without this disk: all older seats are void here. What this life has written itself proves nothing.
+        `known` is the greatest that others know of. Where that is more than the last life left here, the broker had
+        lives without this disk: all older seats are void here. What this life has written itself proves nothing.
         """
         if self._last_life is None:
             self._last_life = self.read_incarnation()
@@ -265,7 +263,7 @@ class DataDirectory:
             write_atomically(self.path / _INCARNATION, seal(_INCARNATION, [str(incarnation)]))
 
     def open_log(self, description: PartitionDescription, config: LogConfig, now_ms: int) -> PartitionLog:
-        """The partition's log, recovered; see `PartitionStore.prepare` for where its data comes from."""
+        """Return the partition's log, recovered; see `PartitionStore.prepare` for where its data comes from."""
         directory = self.store.prepare(description, now_ms)
         return PartitionLog.open(directory, config, threads=self.threads, now_ms=now_ms)
 
@@ -278,7 +276,7 @@ class DataDirectory:
         self._lock.release()
 
     def _begin_life(self, boot_id: str) -> None:
-        """From here on, until `close`, the stop was not clean.
+        """Begin this life: from here on, until `close`, the stop was not clean.
 
         What this start has learned of the last life is lost with the old boot id and the mark of the clean stop, so it
         goes to the partitions first: this start may die before it opens them.
@@ -321,7 +319,7 @@ def _check_empty(path: Path) -> None:
 
 
 def _read_boot_id(path: Path) -> str:
-    """Empty where it is not known."""
+    """Return the boot id; empty where it is not known."""
     try:
         return "".join(unseal(_BOOT_ID, (path / _BOOT_ID).read_bytes()))
     except (FileNotFoundError, DamagedFileError):

@@ -23,7 +23,8 @@ from headrace.core.errors import CorruptLogError, DiskFullError, HeadraceError, 
 from headrace.core.limits import DISK_BALLAST_BYTES, READ_INLINE_BYTES_MAX, WRITEV_BUFFERS_MAX
 
 READ_ONCE_BYTES_MIN = 64 << 10
-"""A fetch that reads less from the disk leaves it in the page cache: an index, or records that somebody looks at."""
+"""The smallest read from the disk that is dropped from the page cache: smaller ones are indexes, or records for
+people."""
 
 
 Buffer = bytes | bytearray | memoryview
@@ -31,18 +32,19 @@ Buffer = bytes | bytearray | memoryview
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
-"""RWF_NOWAIT says: not in the page cache, or not on this file system, or not with this kernel."""
+"""The errors with which RWF_NOWAIT reports: not in the page cache, or not on this file system, or not with this
+kernel."""
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
-"""0 where this Python was built without it: then nothing is read without waiting."""
+"""The flag; 0 where this Python was built without it: then nothing is read without waiting."""
 
 _MODE: Final = 0o660
-"""Of new files, less what the process' umask takes away (`data_directory.keep_private`)."""
+"""The mode of new files, less what the process' umask takes away (`data_directory.keep_private`)."""
 
 _FOLDERS: Final = frozenset({"partitions", "orphaned", ".trash"})
-"""Of a data directory; what a broker holds lies in them."""
+"""The folders of a data directory; what a broker holds lies in them."""
 
 TEMPORARY_SUFFIX: Final = ".new"
-"""A file that was not finished before a crash: removed on open."""
+"""The suffix of a file that was not finished before a crash: it is removed on open."""
 
 
 class NotCachedError(Exception):
@@ -67,19 +69,19 @@ class FileHandle:
         return os.fstat(self.fd).st_size
 
     def written_ms(self) -> int:
-        """When it was last written to, by this machine's clock."""
+        """Return when it was last written to, by this machine's clock."""
         return os.fstat(self.fd).st_mtime_ns // 1_000_000
 
     def sync(self) -> None:
-        """Everything of it is on disk then, size and names included. Raises OSError."""
+        """Put everything of it on disk, size and names included. Raises OSError."""
         os.fsync(self.fd)
 
     def sync_data(self) -> None:
-        """What is needed to read its content is on disk then. Raises OSError."""
+        """Put on disk what is needed to read its content. Raises OSError."""
         os.fdatasync(self.fd)
 
     def cut(self, size: int) -> None:
-        """Raises OSError."""
+        """Cut it to this size. Raises OSError."""
         os.ftruncate(self.fd, size)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
@@ -90,11 +92,12 @@ class FileHandle:
 
 
 ReadAt = Callable[[FileHandle, int, int], Buffer]
-"""(file, position, length) -> exactly that many bytes. Raises NotCachedError or HeadraceError."""
+"""A function (file, position, length) that returns exactly that many bytes. Raises NotCachedError or HeadraceError."""
 
 
 def read_cached(file: FileHandle, position: int, length: int) -> Buffer:
-    """What the page cache holds, at once. Raises NotCachedError where any byte is missing there, or for a long read."""
+    """Return at once what the page cache holds. Raises NotCachedError where any byte is missing there, or for a long
+    read."""
     if length > READ_INLINE_BYTES_MAX or not _NOWAIT:
         raise NotCachedError
     found = bytearray(length)
@@ -110,7 +113,8 @@ def read_cached(file: FileHandle, position: int, length: int) -> Buffer:
 
 
 def read_blocking(file: FileHandle, position: int, length: int) -> Buffer:
-    """Waits for the disk. Raises CorruptLogError where the file ends before, StorageFailedError where it fails."""
+    """Read, and wait for the disk. Raises CorruptLogError where the file ends before, StorageFailedError where it
+    fails."""
     parts: list[bytes] = []
     missing = length
     while missing:
@@ -126,10 +130,11 @@ def read_blocking(file: FileHandle, position: int, length: int) -> Buffer:
 
 
 def read_once(file: FileHandle, position: int, length: int) -> Buffer:
-    """`read_blocking` for a reader far behind: what had to come from the disk is not left in the page cache.
+    """Read like `read_blocking` for a reader far behind: bytes that had to come from the disk are not left in the page
+    cache.
 
-    Gigabytes that are read once would take the memory that appends and other readers need. Where the kernel cannot say
-    what had to come from the disk, all is left there.
+    Gigabytes that are read once would take the memory that appends and other readers need. Where the kernel cannot
+    report what had to come from the disk, all is left there.
     """
     passing = bool(_NOWAIT) and length >= READ_ONCE_BYTES_MIN and not _is_cached(file, position + length // 2)
     found = read_blocking(file, position, length)
@@ -139,7 +144,8 @@ def read_once(file: FileHandle, position: int, length: int) -> Buffer:
 
 
 def _is_cached(file: FileHandle, position: int) -> bool:
-    """Whether that byte is. Ask in the middle: the end was looked at, and the beginning may be read ahead."""
+    """Return whether that byte is cached. Ask for one in the middle: the end was read, and the beginning may be read
+    ahead."""
     try:
         read_cached(file, position, 1)
     except NotCachedError:
@@ -159,29 +165,30 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def fsync_directory(path: Path) -> None:
-    """Put the names in it on disk: new, renamed and deleted ones. Raises OSError."""
+    """Put the names in the directory on disk: new, renamed and deleted ones. Raises OSError."""
     open_directory(path).sync()
 
 
 def open_directory(path: Path) -> FileHandle:
-    """To be synced. Raises OSError."""
+    """Open a directory, to be synced. Raises OSError."""
     return FileHandle(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def is_passing(error: OSError) -> bool:
-    """Whether the disk is well and the same may succeed later."""
+    """Return whether the disk is well and the same may succeed later."""
     return error.errno in _FULL or error.errno in _OUT_OF_FILES
 
 
 def shown(path: Path) -> str:
-    """The path of a partition's file or folder as errors name it: clients hear of them, and not where the disk is."""
+    """Return the path of a partition's file or folder as errors name it, which clients see: without the place of the
+    disk."""
     parts = path.parts
     known = next((at for at in range(len(parts) - 1, -1, -1) if parts[at] in _FOLDERS), len(parts) - 1)
     return "/".join(parts[known:])
 
 
 def storage_error(error: OSError, doing: str) -> HeadraceError:
-    """The typed error for `error`, which came up while `doing`, for example `"appending to /data/x.log"`."""
+    """Return the typed error for `error`, which came up while `doing`, for example `"appending to /data/x.log"`."""
     why = f"{doing} failed: {error.strerror}"
     if error.errno in _FULL:
         return DiskFullError(f"{why}; free some space, delete records that nobody needs, or grow the volume")
@@ -192,7 +199,7 @@ def storage_error(error: OSError, doing: str) -> HeadraceError:
 
 @contextmanager
 def storage_errors(doing: str) -> Iterator[None]:
-    """OSError inside becomes a typed error that says what it came up in."""
+    """Turn an OSError inside into a typed error that names what was done."""
     try:
         yield
     except OSError as error:
@@ -200,7 +207,7 @@ def storage_errors(doing: str) -> Iterator[None]:
 
 
 def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
-    """What is left of `buffers` when the first `written` bytes are gone."""
+    """Return what is left of `buffers` when the first `written` bytes are gone."""
     for i, buffer in enumerate(buffers):
         if written < len(buffer):
             return [memoryview(buffer)[written:], *buffers[i + 1 :]]
@@ -210,19 +217,20 @@ def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
 
 class Volume(NamedTuple):
     free_bytes: int
-    """What this process may still write."""
+    """The bytes that this process may still write."""
     volume_bytes: int
 
 
 def volume_of(path: Path) -> Volume:
-    """The file system that `path` lies on. Raises StorageFailedError."""
+    """Return the file system that `path` lies on. Raises StorageFailedError."""
     with storage_errors(f"asking how full the volume of {path} is"):
         seen = os.statvfs(path)
     return Volume(seen.f_bavail * seen.f_frsize, seen.f_blocks * seen.f_frsize)
 
 
 def bytes_in(directory: Path) -> int:
-    """Of all files below; what goes away meanwhile may be counted or not. Raises StorageFailedError."""
+    """Return the bytes of all files below; files that go away meanwhile may be counted or not. Raises
+    StorageFailedError."""
     with storage_errors(f"counting the files in {directory}"):
         return sum(_file_sizes(str(directory)))
 
@@ -248,7 +256,7 @@ def _file_size(entry: os.DirEntry[str]) -> int:
 
 BALLAST_FILE: Final = "ballast"
 _BALLAST_ROOM: Final = 4
-"""Taken where the volume has so many times its size free."""
+"""The multiple of its size that the volume must have free before it is taken."""
 
 
 class Ballast:
@@ -257,7 +265,7 @@ class Ballast:
         self._is_there = self._path.exists()
 
     def give_up_where_full(self, volume: Volume) -> None:
-        """Raises OSError."""
+        """Give it up on a full volume. Raises OSError."""
         if self._is_there and volume.free_bytes < DISK_BALLAST_BYTES:
             self._path.unlink()
             fsync_directory(self._path.parent)

@@ -1,8 +1,8 @@
-"""Writing at the end of one log: what is stamped goes to the page cache, and segments are rolled when they are due.
+"""The writes at the end of one log: stamped batches go to the page cache, and segments are rolled when they are due.
 
-Owned by a `PartitionLog`, whose task alone calls it. Invariants: an append is written whole or not at all, and its end
-is published after epochs and producers know it; nothing is appended or rolled while the log is being cut. What fails
-for good is the end of the log (`LogSyncer.fail`).
+A `PartitionLog` owns it, and its task alone calls it. Invariants: an append is written whole or not at all, and its end
+is published after epochs and producers know it; nothing is appended or rolled while the log is being cut. A permanent
+failure is the end of the log (`LogSyncer.fail`).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,12 +23,12 @@ from headrace_broker.storage.segment_set import SegmentSet
 
 
 class Appended(NamedTuple):
-    """Where the batches of an append lie: one after the other, but for those that were there before."""
+    """The place of an append's batches: one after the other, but for those that were there before."""
 
     first_offset: Offset
     last_offset: Offset
     base_offsets: tuple[Offset, ...]
-    """Of each batch, in order."""
+    """The base offset of each batch, in order."""
     last_offsets: tuple[Offset, ...]
 
 
@@ -42,10 +42,10 @@ class LogAppender:
         self._epochs = epochs
         self._producers = producers
         self.is_being_cut = False
-        """Then nothing is appended or rolled."""
+        """True while nothing may be appended or rolled."""
 
     def write(self, batches: Sequence[RawBatch], config: LogConfig, now_ms: int) -> Appended:
-        """What is stamped and follows the end of the log. Raises as `PartitionLog.append`."""
+        """Write batches that are stamped and follow the end of the log. Raises what `PartitionLog.append` raises."""
         assert not self.is_being_cut, "nothing is appended before the cut is on disk"
         end = batches[-1].header.next_offset
         try:
@@ -58,8 +58,8 @@ class LogAppender:
             self._syncer.fail(error.message)
             raise
         tip = self._segments.tip
-        # Before the new end is published: a sync in its thread may write the recovery point there, and with it the
-        # epochs and producers, which must hold everything below.
+        # This comes before the new end is published: a sync in its thread may write the recovery point there, and with
+        # it the epochs and producers, which must hold everything below.
         headers = [batch.header for batch in batches]
         for header in headers:
             self._epochs.assign(header.leader_epoch, header.base_offset)
@@ -74,7 +74,7 @@ class LogAppender:
         )
 
     def roll_when_due(self, config: LogConfig, now_ms: int) -> None:
-        """Go on in a new segment where the active one is as old as that. Raises as `close_active`."""
+        """Go on in a new segment where the active one is old enough. Raises what `close_active` raises."""
         self._guarded(lambda: self._maybe_roll((), self._segments.tip.offset, config, now_ms))
 
     def close_active(self) -> None:
@@ -82,7 +82,7 @@ class LogAppender:
         self._guarded(lambda: self._roll(self._segments.tip.segment_created_ms))
 
     def active_times(self) -> SegmentTimes:
-        """Of the segment that is written to."""
+        """Return the times of the segment that is written to."""
         active = self._segments.active
         return SegmentTimes(active.indexes.cursor.max_timestamp_ms, active.log.written_ms())
 

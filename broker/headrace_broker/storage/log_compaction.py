@@ -1,8 +1,8 @@
 """The compaction of one log that is open: which segments a pass may touch, swapping in the compacted ones, remembering
 how far it came.
 
-Owned by a `PartitionLog`. The pass itself runs in another process (`compaction_worker`). Everything here is called
-while nothing else deletes or replaces segments of the log (`Cleaner.change`), and none of it is cancelled.
+A `PartitionLog` owns it. The pass itself runs in another process (`compaction_worker`). Everything here is called while
+nothing else deletes or replaces segments of the log (`Cleaner.change`), and none of it is cancelled.
 """
 
 from pathlib import Path
@@ -44,18 +44,19 @@ class LogCompaction:
         self._producers = producers
         self._files = PartitionFiles(directory)
         self._points: CleanPoints | None = None
-        """As on disk; None before the first look."""
+        """The clean points as on disk; None before the first look."""
         self._times: dict[ClosedSegment, SegmentTimes] = {}
-        """Of the segments that the last look asked for."""
+        """The times of the segments that the last plan needed."""
         self._planned_end = Offset(0)
-        """Of the pass that was planned last."""
+        """The end of the pass that was planned last."""
         self._is_void = False
-        """The log was cut below that: other segments may lie there by now, under the same names."""
+        """True where the log was cut below that: other segments may lie there by now, under the same names."""
 
     async def plan(self, high_watermark: Offset, rules: CompactionRules, now_ms: int) -> Job | Later:
-        """What is to be done now. Raises StorageFailedError, and ThrottledError where no more files can be opened."""
+        """Return what has to be done now. Raises StorageFailedError, and ThrottledError where no more files can be
+        opened."""
         if self._syncer.recovery_segment < self._segments.tip.segment:
-            # Under durability Replicated what was closed may wait for its sync for long.
+            # Under durability Replicated a closed segment may wait for its sync for long.
             await self._threads.sync(self._syncer.sync)
         if self._points is None:
             with storage_errors(f"reading how far {shown(self._directory)} is compacted"):
@@ -81,7 +82,8 @@ class LogCompaction:
         )
 
     async def swap_in(self, cleaned: Cleaned) -> bool:
-        """Put a compacted segment in its place; False, and it is gone, where the log has changed there meanwhile.
+        """Put a compacted segment in its place; return False, with it removed, where the log has changed there
+        meanwhile.
 
         Raises DiskFullError and ThrottledError, after which the log goes on as it was; StorageFailedError, after which
         it does not.
@@ -95,12 +97,12 @@ class LogCompaction:
         return True
 
     async def abandon(self) -> None:
-        """A pass has failed, and nobody works on it any more: what it leaves on the disk goes. Raises as `finish`."""
+        """End a failed pass, which no process works on any more, and remove its files. Raises what `finish` raises."""
         with storage_errors(f"removing what compaction has left in {shown(self._directory)}"):
             await self._threads.sync(discard_all_cleaned, self._directory)
 
     async def finish(self, done: Done) -> None:
-        """The pass is over, and all that it made is in its place. Raises DiskFullError, StorageFailedError."""
+        """End a pass all of whose segments are in their places. Raises DiskFullError, StorageFailedError."""
         if self._is_void:
             return
         points = CleanPoints(done.points)
@@ -109,7 +111,8 @@ class LogCompaction:
         self._points = points
 
     def cut(self, end: Offset) -> None:
-        """The log is about to end at `end`: what will be appended there was not compacted. Blocks. Raises OSError."""
+        """Note that the log is about to end at `end`: what is appended there later was not compacted. Blocks. Raises
+        OSError."""
         if (self._points or self._files.clean_points()).end > end:
             self._files.write_clean_points(CleanPoints())
             self._points = CleanPoints()

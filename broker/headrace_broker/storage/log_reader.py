@@ -1,7 +1,7 @@
-"""Reading one log while it grows: by offset, by time.
+"""The reader of one log while it grows: by offset, by time.
 
-Tries the page cache first, on the event loop; what is not there is read in a thread, so that a consumer far behind
-never holds up producers. A damaged index is built again and the read repeated. Owned by a `PartitionLog`.
+A read tries the page cache first, on the event loop; other bytes are read in a thread, so that a consumer far behind
+never holds up producers. A damaged index is built again and the read repeated. A `PartitionLog` owns it.
 """
 
 import logging
@@ -21,7 +21,7 @@ from headrace_broker.storage.segment_set import SegmentGoneError, SegmentSet
 from headrace_broker.storage.threads import StorageThreads
 
 READ_POSITIONS_MAX = 64
-"""Ends of recent reads that one partition remembers: the next fetch of a consumer starts there."""
+"""The number of ends of recent reads that one partition remembers: the next fetch of a consumer starts there."""
 
 
 logger = logging.getLogger(__name__)
@@ -41,30 +41,30 @@ class _DamagedSegmentError(Exception):
 
 
 class _Place(NamedTuple):
-    """Where a read ended."""
+    """The place where a read ended."""
 
     segment: int
-    """Serial of the one that was read: in its compacted form the same offset lies elsewhere."""
+    """The serial of the segment that was read: in its compacted form the same offset lies elsewhere."""
     end: Extent
 
 
 class LogReader:
     def __init__(self, segments: SegmentSet, threads: StorageThreads, close_active: Callable[[], None]) -> None:
-        """`close_active`, a method, makes the log go on in a new segment."""
+        """Take `close_active`, a method that makes the log go on in a new segment."""
         self._segments = segments
         self._threads = threads
         self._close_active = WeakMethod(close_active)
-        """Weak, because its object owns this one: a log that nobody has any more lets go of its files at once. The
-        collector of garbage does not look at what was there when the broker started."""
+        """A weak reference, because its object owns this one: a log without other references lets go of its files at
+        once. The collector of garbage does not visit what was there when the broker started."""
         self._positions: dict[Offset, _Place] = {}
-        """Where recent reads ended; consumers mostly go on there. Only for offsets within a segment."""
+        """The places where recent reads ended; consumers mostly continue there. Only for offsets within a segment."""
 
     async def read(self, offset: Offset, max_bytes: int, up_to: Offset) -> list[memoryview]:
-        """As `PartitionLog.read`; `offset` lies in the log, `up_to` not beyond its end."""
+        """Read as `PartitionLog.read` does; `offset` lies in the log, `up_to` not beyond its end."""
         return self._remembering(*await self._attempt(lambda read: self._read(read, offset, max_bytes, up_to)))
 
     def read_cached(self, offset: Offset, max_bytes: int, up_to: Offset) -> list[memoryview] | None:
-        """As `read`, without waiting, of no more than may be read at once: None where it has to be waited for."""
+        """Read without waiting, no more than may be read at once; return None where it has to be waited for."""
         max_bytes = min(max_bytes, READ_INLINE_BYTES_MAX)
         with storage_errors("reading the log"), suppress(NotCachedError, SegmentGoneError, _DamagedSegmentError):
             return self._remembering(
@@ -73,7 +73,7 @@ class LogReader:
         return None
 
     async def find(self, timestamp_ms: int, up_to: Offset) -> tuple[Offset, int] | None:
-        """As `PartitionLog.find_timestamp`."""
+        """Find as `PartitionLog.find_timestamp` does."""
         return await self._attempt(lambda read: self._find(read, timestamp_ms, up_to))
 
     def _remembering(self, buffers: list[memoryview], end: _Place | None) -> list[memoryview]:
@@ -108,7 +108,8 @@ class LogReader:
                 return await self._threads.read(self._of_one_history, attempt, read_once)
 
     def _of_one_history(self, attempt: _Attempt[T], read: ReadAt) -> T:
-        """Raises SegmentGoneError where the log was cut meanwhile, whatever the attempt has found or run into."""
+        """Attempt it on one history. Raises SegmentGoneError where the log was cut meanwhile, whatever the attempt has
+        found."""
         history = self._segments.history(read)
         try:
             found = attempt(read)
@@ -151,7 +152,7 @@ class LogReader:
             end = _Place(view.segment.serial, found)
             buffers.append(memoryview(read(view.segment.log, start, found.position - start)))
             if found.position < view.size:
-                break  # The next batch was left out by `extent_from`: it need not be looked for again.
+                break  # `extent_from` left out the next batch: it need not be searched again.
             max_bytes -= found.position - start
             offset = found.offset
         return buffers, end
@@ -183,13 +184,14 @@ class LogReader:
 def _first_record_since(
     header: BatchHeader, batch: memoryview, timestamp_ms: int, start: Offset
 ) -> tuple[Offset, int] | None:
-    """From `start` on. None where the header promised more than the records keep."""
-    from headrace.core.records.columns import decode_batch  # pyarrow: only where records are looked at
+    """Return the first record from `start` on. None where the header promised more than the records keep."""
+    # This loads pyarrow, which is needed only to decode records.
+    from headrace.core.records.columns import decode_batch
 
     try:
         decoded = decode_batch(batch)
     except CorruptBatchError:
-        # No more is known of a body that nobody can decode than what its header says.
+        # Of a body that cannot be decoded no more is known than what its header has.
         return max(header.base_offset, start), header.base_timestamp_ms
     times: list[int] = decoded.records.column("timestamp_ms").to_pylist()
     rows = zip(decoded.offsets.tolist(), times, strict=True)

@@ -1,12 +1,12 @@
-"""Putting one log on disk: `fdatasync` of what was appended, and the checkpoints that follow it.
+"""The syncs of one log: `fdatasync` of what was appended, and the checkpoints that follow it.
 
-Owned by a `PartitionLog`; `sync` and the writes of checkpoints run in threads, one at a time, while the log is appended
+A `PartitionLog` owns it; `sync` and the writes of checkpoints run in threads, one at a time, while the log is appended
 to. What a sync covers is what was there when it began.
 
 Invariants: `durable` falls only where the log is cut; the recovery point is never above it; a checkpoint is written
-only after all that it vouches for is on disk, and lowered before any of that is cut off. A failed `fdatasync` is the
-end (`failure`): the kernel has marked the pages clean, so another one would succeed without them. Where the disk still
-lets us, `cut-at` tells the next start to cut there.
+only after all that it covers is on disk, and lowered before any of that is cut off. A failed `fdatasync` is the end
+(`failure`): the kernel has marked the pages clean, so another one would succeed without them. Where the disk still lets
+us, `cut-at` makes the next start cut there.
 """
 
 import logging
@@ -24,70 +24,72 @@ from headrace_broker.storage.segment import Segment
 from headrace_broker.storage.segment_set import SegmentSet
 
 RECOVERY_SCAN_BYTES = 64 << 20
-"""The recovery point follows the durable end this closely: a start after a crash scans no more per partition."""
+"""The distance at which the recovery point follows the durable end: a start after a crash scans no more per
+partition."""
 
 
 logger = logging.getLogger(__name__)
 
 _UNWRITTEN = LogPoint(Offset(-1), Offset(-1), 0, 0)
-"""Far below everything, so that the next sync writes the recovery point."""
+"""A point far below everything, so that the next sync writes the recovery point."""
 
 
 class LogSyncer:
     def __init__(self, directory: Path, segments: SegmentSet, epochs: LeaderEpochs, recovered: RecoveredLog) -> None:
         self._files = PartitionFiles(directory)
         self._directory = open_directory(directory)
-        """Open all along: a sync must not fail because the process has too many files open."""
+        """The directory, open all along: a sync must not fail because the process has too many files open."""
         self._segments = segments
         self._epochs = epochs
         self._turn = threading.Lock()
         self._rolled: list[Segment] = []
-        """Segments that were active since the last sync, in order."""
+        """The segments that were active since the last sync, in order."""
         self._named = recovered.active.base_offset
         """The last segment whose names are on disk."""
         self._recovery_point = recovered.end if recovered.checkpointed else _UNWRITTEN
         self._written_starts = recovered.written_starts
         self._producers = recovered.producers
         self.durable = recovered.end
-        """Everything below is on disk."""
+        """The end of what is on disk."""
         self.high_watermark = recovered.high_watermark
         self._log_start = recovered.log_start
-        """On disk, or where nothing was ever deleted."""
+        """The log's start on disk, or the one where nothing was ever deleted."""
         self.failure = ""
-        """Why the log is over; empty while it is not."""
+        """The reason why the log is over; empty while it is not."""
 
     def check_usable(self) -> None:
-        """Raises StorageFailedError after a failure."""
+        """Raise StorageFailedError after a failure."""
         if self.failure:
             raise StorageFailedError(self.failure)
 
     def fail(self, reason: str) -> None:
-        """The log is over."""
+        """End the log."""
         self.failure = self.failure or reason
 
     @property
     def recovery_segment(self) -> Offset:
-        """Where the segment begins that the next start would scan: closed ones below are on disk with their indexes."""
+        """Return where the segment begins that the next start would scan: closed ones below are on disk with their
+        indexes."""
         return self._recovery_point.segment
 
     @property
     def unsynced_segments(self) -> int:
-        """How many segments a sync would have to see to, but the active one."""
+        """Return how many segments a sync would have to handle, without the active one."""
         return len(self._rolled)
 
     def rolls(self, segment: Segment) -> None:
-        """The log is about to go on in another segment than this one; say so before it does."""
+        """Note that the log is about to go on in another segment than this one; call it before that happens."""
         if segment not in self._rolled:
             self._rolled.append(segment)
 
     def sync(self, *, final: bool = False) -> Offset:
-        """Everything that was appended before is on disk then; returns the durable end. Raises StorageFailedError.
+        """Put everything on disk that was appended before, and return the durable end. Raises StorageFailedError.
 
-        `final` moves the recovery point to the end, whatever that saves the next start.
+        `final` moves the recovery point to the end, however little that saves the next start.
         """
         with self._turn:
             self.check_usable()
-            # In this order: what is below `tip` lies in `active` or in what had been rolled before `active` came.
+            # The order matters: what is below `tip` lies in `active` or in what had been rolled before `active` came.
             tip, active, rolled = self._segments.tip, self._segments.active, tuple(self._rolled)
             try:
                 self._sync_segments(active, rolled)
@@ -126,12 +128,12 @@ class LogSyncer:
                 raise self._give_up(error, "cutting the log") from error
 
     def start_at(self, offset: Offset) -> None:
-        """The log goes on, empty, at `offset`, which is not below its end; what is below goes, and all epochs.
+        """Start the log anew, empty, at `offset`, which is not below its end; what is below goes, and all epochs.
 
         The new segment is on disk first: without the checkpoint of the log's start, which decides, the next start
         removes it, because it does not follow; with it, that removes the segments below. Raises DiskFullError and
         ThrottledError, and nothing has changed; StorageFailedError, after which the log is over; OSError where all is
-        done but for the files that nobody needs any more.
+        done but the removal of unneeded files.
         """
         with self._turn:
             self.check_usable()
@@ -142,7 +144,7 @@ class LogSyncer:
                     self._files.write_log_start(offset)
                 except OSError as error:
                     if not is_passing(error):
-                        # Whether it is on disk nobody knows.
+                        # It is not known whether it is on disk.
                         raise self._give_up(error, "starting the log anew") from error
                     if is_new:
                         self._segments.remove(active)
@@ -159,7 +161,8 @@ class LogSyncer:
             self._segments.delete(gone)
 
     def write_high_watermark(self, offset: Offset) -> None:
-        """As far as the log still reaches, where it was cut meanwhile. Raises DiskFullError, StorageFailedError."""
+        """Write the checkpoint, as far as the log still reaches, where it was cut meanwhile. Raises DiskFullError,
+        StorageFailedError."""
         with self._turn:
             offset = min(offset, self._segments.tip.offset)
             if offset == self.high_watermark:
@@ -173,7 +176,8 @@ class LogSyncer:
             self.high_watermark = offset
 
     def write_log_start(self, offset: Offset) -> None:
-        """Everything below is deleted, also after a crash. Raises DiskFullError, StorageFailedError."""
+        """Put the log's start on disk: everything below is deleted, also after a crash. Raises DiskFullError,
+        StorageFailedError."""
         if self.durable.offset < offset:
             # A log that loses its tail in a crash must not end below its start.
             self.sync()
@@ -190,12 +194,12 @@ class LogSyncer:
             self._let_go_below(self._segments.base_below(offset))
 
     def _let_go_below(self, first: Offset) -> None:
-        """Segments that are durable, and that nobody needs any more: their files close with their last reader."""
+        """Let go of segments that are durable and not needed any more: their files close with their last reader."""
         while self._rolled and self._rolled[0].base_offset < first:
             del self._rolled[0]
 
     def _step_back(self, place: LogPoint) -> None:
-        """What vouches for more than is left says less, on disk too: a crash must not pass for lost records.
+        """Lower the checkpoints that cover more than is left, on disk too: a crash must not look like lost records.
 
         The log's start last: what lies below it is scanned before it is shown.
         """
@@ -216,7 +220,8 @@ class LogSyncer:
             self._log_start = place.offset
 
     def _forget_epochs(self) -> None:
-        """On disk; what the log holds tells them again, all of which a start that comes too early scans."""
+        """Forget the epochs, on disk too; they are taken from the log again, all of which a start that comes too early
+        scans."""
         first = self._segments.first
         self._files.write_recovery_point(LogPoint(first, first, 0, self._segments.tip.segment_created_ms))
         self._recovery_point = _UNWRITTEN

@@ -1,10 +1,9 @@
-"""Verification of one log: reads its segments through, batch by batch, to see whether the disk still has what was
-written.
+"""Verification of one log: it reads its segments batch by batch, to see whether the disk still has what was written.
 
-Below the recovery point nobody looks at bytes that nobody asks for, and whoever serves them looks at headers only: a
-bit that has flipped there waits for the day on which this replica is needed. `LogVerification` also keeps which
-segments are in doubt. Owned by a `PartitionLog`, on its event loop; each step of a `SegmentCheck` runs in a thread.
-Nothing is changed here: the fate of a damaged log depends on who else has what it had
+Below the recovery point no bytes are read that no client asks for, and a fetch checks headers only: a bit that has
+flipped there stays unnoticed until the day on which this replica is needed. `LogVerification` also keeps which segments
+are in doubt. A `PartitionLog` owns it, on its event loop; each step of a `SegmentCheck` runs in a thread. Nothing is
+changed here: the fate of a damaged log depends on which other replicas have what it had
 (`headrace.core.replication.mending`). Called by `partition.housekeeping`.
 """
 
@@ -26,22 +25,22 @@ from headrace_broker.storage.segment_set import SegmentGoneError, SegmentSet
 from headrace_broker.storage.threads import StorageThreads
 
 VERIFY_CHUNK_BYTES = 1 << 20
-"""A closed segment is read through in pieces of this size, or of one batch that is larger."""
+"""The size of the pieces in which a closed segment is read, or that of one batch that is larger."""
 
 
 class Damage(NamedTuple):
     """Batches that are not what was written, or cannot be read."""
 
     point: LogPoint
-    """Where the first of them begins."""
+    """The place where the first of them begins."""
     reason: str
 
 
 class SegmentCheck:
     def __init__(self, segment: Segment, size: int, end_offset: Offset) -> None:
-        """Of its first `size` bytes, which end before `end_offset`; it may be appended to meanwhile."""
+        """Check a segment's first `size` bytes, which end before `end_offset`; it may be appended to meanwhile."""
         self.damage: Damage | None = None
-        """What was found; nothing behind it was looked at."""
+        """The damage that was found; nothing behind it was checked."""
         self._segment = segment
         self._size = size
         self._end_offset = end_offset
@@ -54,7 +53,7 @@ class SegmentCheck:
         return self.damage is not None or self._position >= self._size
 
     def step(self) -> int:
-        """Read on; returns how many bytes that were. Blocks."""
+        """Read on, and return how many bytes that were. Blocks."""
         left = self._size - self._position
         try:
             window = read_once(self._segment.log, self._position, min(left, max(VERIFY_CHUNK_BYTES, self._wanted)))
@@ -90,22 +89,23 @@ class SegmentCheck:
 
 
 Pace = Callable[[int], Awaitable[None]]
-"""Told how many bytes were read: may wait."""
+"""A function that is called with the number of bytes read, and may wait."""
 
 
 class LogVerification:
     def __init__(self, directory: Path, segments: SegmentSet, threads: StorageThreads) -> None:
         self.is_suspect = False
-        """Somebody has found damage since the last `verify` began, which tells where."""
+        """True where a reader has found damage since the last `verify` began, which finds the place."""
         self._directory = directory
         self._segments = segments
         self._threads = threads
 
     @contextmanager
     def suspecting(self) -> Iterator[None]:
-        """Of a read, and of whoever looks into what was read. Raises CorruptLogError for a CorruptBatchError, too.
+        """Note damage that is found in the block, in reading or in decoding. Raises CorruptLogError for a
+        CorruptBatchError, too.
 
-        A batch that was written so that nobody can decode it is no damage: its UnreadableBatchError passes.
+        A batch that was written so that it cannot be decoded is no damage: its UnreadableBatchError passes.
         """
         try:
             yield
@@ -119,20 +119,20 @@ class LogVerification:
             raise CorruptLogError(f"the log in {shown(self._directory)} is damaged: {error.message}") from error
 
     async def check(self, buffers: Sequence[memoryview]) -> None:
-        """Whole batches that were read, each against its CRC. Raises CorruptLogError."""
+        """Check whole batches that were read, each against its CRC. Raises CorruptLogError."""
         with self.suspecting():
             await self._threads.read(split_replicated, buffers)
 
     async def verify(self, pace: Pace) -> Damage | None:
-        """The first damage; None where all segments, as they are when this begins, are what was written.
+        """Return the first damage; None where all segments, as they are when this begins, are what was written.
 
-        What is deleted, cut off or replaced meanwhile is not looked at any more.
+        Segments that are deleted, cut off or replaced meanwhile are not checked any more.
         """
         self.is_suspect = False
         active, tip, cuts = self._segments.active, self._segments.tip, self._segments.cuts
         for segment in list(self._segments.closed_segments()):
             span = Span(segment.base_offset, segment.next_offset)
-            # Seen twice: what was read may have been of files that are replaced just now.
+            # It is checked twice: the bytes may have been of files that are replaced just now.
             if await self._damage_in(span, pace) is not None:
                 damage = await self._damage_in(span, pace)
                 if damage is not None:
@@ -141,7 +141,7 @@ class LogVerification:
             return None
         damage = await self._check(SegmentCheck(active, tip.position, tip.offset), pace, lambda: True)
         is_there = cuts == self._segments.cuts and self._segments.active is active
-        # One that was closed meanwhile may have been compacted since: another look tells.
+        # A segment that was closed meanwhile may have been compacted since: another pass checks it.
         self.is_suspect = self.is_suspect or (damage is not None and not is_there)
         return damage if is_there else None
 
@@ -149,7 +149,7 @@ class LogVerification:
         try:
             segment = await self._threads.read(self._segments.glimpse, span.base_offset)
         except (SegmentGoneError, OSError):
-            return None  # One that cannot be opened for good is missed by whoever reads it.
+            return None  # A segment that cannot be opened for good fails for its readers.
         check = SegmentCheck(segment, segment.size, span.next_offset)
         return await self._check(check, pace, lambda: self._segments.has(span))
 

@@ -1,7 +1,7 @@
 """The small files of one partition's directory, read and written: checkpoints, epochs, `voidBefore`.
 
-`headrace.core.log` gives their content. Blocks. Writes raise OSError; reads tell missing and damaged files apart from
-whole ones, because a checkpoint that cannot be read must not pass for one that says zero.
+`headrace.core.log` defines their content. The functions block. Writes raise OSError; reads distinguish missing and
+damaged files from whole ones, because a checkpoint that cannot be read must not count as zero.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,24 +38,24 @@ class PartitionFiles:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.damaged: list[str] = []
-        """What reads have found missing or damaged, as `name: reason`."""
+        """The files that reads have found missing or damaged, as `name: reason`."""
 
     def recovery_point(self) -> LogPoint | None:
-        """None where it is missing or damaged."""
+        """Return the recovery point; None where it is missing or damaged."""
         return self._read(RECOVERY_POINT_FILE, lambda content: parse_log_point(RECOVERY_POINT_FILE, content))
 
     def write_recovery_point(self, point: LogPoint) -> None:
         write_atomically(self.directory / RECOVERY_POINT_FILE, format_log_point(RECOVERY_POINT_FILE, point))
 
     def high_watermark(self) -> Offset | None:
-        """None where it is missing or damaged."""
+        """Return the high watermark; None where it is missing or damaged."""
         return self._read(HIGH_WATERMARK_FILE, parse_high_watermark)
 
     def write_high_watermark(self, offset: Offset) -> None:
         write_atomically(self.directory / HIGH_WATERMARK_FILE, format_high_watermark(offset))
 
     def log_start(self) -> Offset | None:
-        """None where nothing was ever deleted, or the file is damaged."""
+        """Return the log's start; None where nothing was ever deleted, or the file is damaged."""
         if not (self.directory / LOG_START_FILE).exists():
             return None
         return self._read(LOG_START_FILE, parse_log_start)
@@ -64,7 +64,7 @@ class PartitionFiles:
         write_atomically(self.directory / LOG_START_FILE, format_log_start(offset))
 
     def epochs(self) -> LeaderEpochs | None:
-        """None where they are missing or damaged."""
+        """Return the epochs; None where they are missing or damaged."""
         return self._read(EPOCHS_FILE, LeaderEpochs.parse)
 
     def write_epochs(self, epochs: LeaderEpochs) -> None:
@@ -74,14 +74,16 @@ class PartitionFiles:
         return (self.directory / PRODUCERS_FILE).exists()
 
     def producers(self) -> Producers | None:
-        """Those that have written below the recovery point: none where there is no file. None where it is damaged."""
+        """Return the producers that have written below the recovery point: none where there is no file, None where it
+        is damaged."""
         return self._read(PRODUCERS_FILE, Producers.parse) if self.has_producers() else Producers()
 
     def write_producers(self, states: Mapping[int, ProducerState]) -> None:
         write_atomically(self.directory / PRODUCERS_FILE, format_producers(states))
 
     def clean_points(self) -> CleanPoints:
-        """None where the log was never compacted, or the file is damaged: then it is compacted again."""
+        """Return the clean points; none where the log was never compacted, or the file is damaged: then it is compacted
+        again."""
         path = self.directory / COMPACTION_FILE
         return (self._read(COMPACTION_FILE, CleanPoints.parse) if path.exists() else None) or CleanPoints()
 
@@ -89,7 +91,7 @@ class PartitionFiles:
         write_atomically(self.directory / COMPACTION_FILE, points.format())
 
     def cut_at(self) -> LogPoint | None:
-        """Where the log must be cut after a failed sync; None where nothing says so.
+        """Return where the log must be cut after a failed sync; None where there is no such file.
 
         Where the file is there but damaged, that is the recovery point, which lies below.
         """
@@ -105,7 +107,8 @@ class PartitionFiles:
         fsync_directory(self.directory)
 
     def void_before(self) -> Incarnation:
-        """0 where no start has found the log not intact. Raises DamagedFileError: then every seat is void."""
+        """Return the incarnation; 0 where no start has found the log damaged. Raises DamagedFileError: then every seat
+        is void."""
         path = self.directory / VOID_BEFORE_FILE
         return parse_void_before(path.read_bytes()) if path.exists() else Incarnation(0)
 

@@ -1,14 +1,15 @@
 """The log of one partition: append, sync, read, find by time, delete from the front, cut off the end, start anew.
 
-Lives from `open` to `close`. One asyncio task owns it: `append`, and everything that is async, belongs to that task's
-event loop; nothing else may write to the directory meanwhile. Reads and syncs go on in threads while the task appends.
+It lives from `open` to `close`. One asyncio task owns it: `append`, and everything that is async, belongs to that
+task's event loop; nothing else may write to the directory meanwhile. Reads and syncs go on in threads while the task
+appends.
 
 Invariants: [log_start_offset, log_end_offset) has no gap; `durable_end` <= `log_end_offset`, and none of the three ever
 falls but by `truncate` and by `start_at` 0; a read never returns a part of a batch or anything at or after
 `log_end_offset`. After a sync has failed nothing more is appended or synced, ever, and the next start cuts the log to
 what was durable.
 
-Called by the broker's partition task, which asks `headrace.core.log.group_commit` when to sync.
+The broker's partition task calls it, and asks `headrace.core.log.group_commit` when to sync.
 """
 
 import logging
@@ -53,12 +54,12 @@ class PartitionLog:
     def __init__(self, directory: Path, config: LogConfig, recovered: RecoveredLog, threads: StorageThreads) -> None:
         self.directory = directory
         self.config = config
-        """May be replaced at any time; holds from the next append on."""
+        """The configuration, which may be replaced at any time and holds from the next append on."""
         self.recovery: RecoveryReport = recovered.report
         self._threads = threads
         self._epochs: LeaderEpochs = recovered.epochs
         self.producers: Producers = recovered.producers.producers
-        """The idempotent ones that have written here."""
+        """The idempotent producers that have written here."""
         self._segments = SegmentSet(directory, recovered, threads.open_segments)
         self._syncer = LogSyncer(directory, self._segments, self._epochs, recovered)
         self._appender = LogAppender(directory, self._segments, self._syncer, self._epochs, self.producers)
@@ -69,7 +70,7 @@ class PartitionLog:
 
     @classmethod
     def open(cls, directory: Path, config: LogConfig, *, threads: StorageThreads, now_ms: int) -> Self:
-        """Recover the log in `directory`. Blocks, for as long as the tail above the recovery point asks for.
+        """Recover the log in `directory`. Blocks as long as reading the tail above the recovery point takes.
 
         Raises StorageFailedError, DiskFullError.
         """
@@ -85,42 +86,45 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> Offset:
-        """The next offset to be written."""
+        """Return the next offset to be written."""
         return self._segments.tip.offset
 
     @property
     def durable_end(self) -> Offset:
-        """First offset that is not known to be on disk."""
+        """Return the first offset that is not known to be on disk."""
         return self._syncer.durable.offset
 
     @property
     def active_segment(self) -> Offset:
-        """Where the segment begins that is written to: another one once that is closed."""
+        """Return where the segment begins that is written to: another one once that is closed."""
         return self._segments.tip.segment
 
     @property
     def lags_in_syncs(self) -> bool:
-        """Whether so many closed segments wait for a sync that the active one will soon outgrow `segment.bytes`."""
+        """Return whether so many closed segments wait for a sync that the active one will soon outgrow
+        `segment.bytes`."""
         return self._syncer.unsynced_segments >= UNSYNCED_SEGMENTS_MAX // 2
 
     @property
     def size_bytes(self) -> int:
-        """Of all batches; indexes are not counted."""
+        """Return the bytes of all batches; indexes are not counted."""
         return self._segments.size_bytes
 
     @property
     def last_epoch(self) -> LeaderEpoch:
-        """Of the last batch; `NO_EPOCH` where there is none."""
+        """Return the epoch of the last batch; `NO_EPOCH` where there is none."""
         return self._epochs.latest
 
     @property
     def epochs(self) -> LeaderEpochs:
-        """Where each epoch begins: what a leader answers from, and a follower asks by. Only to be read."""
+        """Return where each epoch begins, for the answers of a leader and the questions of a follower. Only to be
+        read."""
         return self._epochs
 
     @property
     def high_watermark_checkpoint(self) -> Offset:
-        """The last one that was written, as far as the log still reaches; nothing below the log's start is in doubt."""
+        """Return the checkpoint that was written last, as far as the log still reaches; nothing below the log's start
+        is in doubt."""
         return max(self._syncer.high_watermark, self.log_start_offset)
 
     def append(self, batches: Sequence[RawBatch], leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
@@ -139,9 +143,10 @@ class PartitionLog:
         return self._appender.write(batches, self.config, now_ms)
 
     def append_replicated(self, batches: Sequence[RawBatch], now_ms: int) -> Appended:
-        """As `append`, of batches that a leader has stamped (`split_replicated`): they stay as they are.
+        """Append batches that a leader has stamped (`split_replicated`): they stay as they are.
 
-        Raises DivergedLogError where they do not follow what the log holds, by offset or epoch, and else as `append`.
+        Raises DivergedLogError where they do not follow what the log holds, by offset or epoch, and else what `append`
+        raises.
         """
         assert batches, "an append has a batch at least"
         self._syncer.check_usable()
@@ -154,20 +159,20 @@ class PartitionLog:
         return self._appender.write(batches, self.config, now_ms)
 
     async def sync(self) -> Offset:
-        """Put everything on disk that was appended before the call; returns the new durable end.
+        """Put everything on disk that was appended before the call, and return the new durable end.
 
-        That is what is left of it where the log was cut meanwhile. Raises StorageFailedError: the sync is not repeated,
-        the log is over.
+        It is lower where the log was cut meanwhile. Raises StorageFailedError: the sync is not repeated, the log is
+        over.
         """
         return min(await self._threads.sync(self._syncer.sync), self.durable_end)
 
     async def truncate(self, end: Offset, *, allow_below_high_watermark: bool = False) -> Offset:
-        """Cut the log at `end`, or where the batch starts that holds it; returns the new end. All below is on disk.
+        """Cut the log at `end`, or where the batch starts that holds it, and return the new end. All below is on disk.
 
-        For a follower, which truncates by epoch before it takes anything from a new leader. Called while nothing else
-        appends, deletes or replaces segments (`Cleaner.change`), and not cancelled. Whoever keeps something beside the
-        log cuts it at the returned offset before the next append. Readers that are under way see the log before or
-        after.
+        This is for a follower, which truncates by epoch before it takes anything from a new leader. It is called while
+        nothing else appends, deletes or replaces segments (`Cleaner.change`), and not cancelled. State that is kept
+        beside the log must be cut at the returned offset before the next append. Readers that are under way see the log
+        before or after.
 
         No clean election asks for less than a high watermark that this replica has checkpointed: then CorruptLogError,
         unless the caller knows that what was committed is lost, after an unclean election or `cluster recover`, and
@@ -185,13 +190,13 @@ class PartitionLog:
         return self.log_end_offset
 
     async def start_at(self, offset: Offset) -> None:
-        """The log starts anew, empty and on disk, at `offset`, and knows no epoch any more.
+        """Start the log anew, empty and on disk, at `offset`; it knows no epoch any more.
 
-        For a follower. Not below its end: its whole log lies below its leader's start, so that what it has was deleted
-        there, and nothing of it is asked for again; the producers stay known. Or at 0: it is of another history than
-        its leader's, which says what is committed and who has written; nobody relies on what it has. Called as
-        `truncate` is, and not cancelled. Readers that are under way finish, or see the log after it. After a crash the
-        log is what it was, or empty at `offset`.
+        This is for a follower. At or above its end: its whole log lies below its leader's start, so that what it has
+        was deleted there, and nothing of it is asked for again; the producers stay known. Or at 0: it is of another
+        history than its leader's, which decides what is committed and which producers have written; nothing relies on
+        what it has. It is called as `truncate` is, and not cancelled. Readers that are under way finish, or see the log
+        after it. After a crash the log is what it was, or empty at `offset`.
 
         Raises DiskFullError and ThrottledError, after which the log is as it was; StorageFailedError, after which it is
         over.
@@ -202,11 +207,12 @@ class PartitionLog:
         self.producers.cut(self.log_end_offset)
 
     async def read(self, offset: Offset, *, max_bytes: int, up_to: Offset) -> list[memoryview]:
-        """Whole batches from the one that holds `offset` on, which may begin below it, to `up_to` at most.
+        """Read whole batches from the one that holds `offset` on, which may begin below it, to `up_to` at most.
 
-        At most `max_bytes` together, but one batch at least; empty at `up_to` and at the end of the log. Raises
-        OffsetOutOfRangeError outside of [log_start_offset, log_end_offset], CorruptLogError, StorageFailedError, and
-        ThrottledError where no more files can be opened.
+        At most `max_bytes` together, but one batch at least; empty at `up_to`, where `up_to` lies within that batch
+        (compaction joins batches), and at the end of the log. Raises OffsetOutOfRangeError outside of
+        [log_start_offset, log_end_offset], CorruptLogError, StorageFailedError, and ThrottledError where no more files
+        can be opened.
         """
         start, end = self.log_start_offset, self.log_end_offset
         if not start <= offset <= end:
@@ -217,13 +223,15 @@ class PartitionLog:
             return await self._reader.read(offset, max_bytes, min(up_to, end))
 
     async def read_checked(self, offset: Offset, *, max_bytes: int, up_to: Offset) -> list[memoryview]:
-        """As `read`, every batch against its CRC: for whoever hands them on as a copy. Raises CorruptLogError too."""
+        """Read, and check every batch against its CRC: for a caller that passes them on as a copy. Raises
+        CorruptLogError too."""
         buffers = await self.read(offset, max_bytes=max_bytes, up_to=up_to)
         await self.verification.check(buffers)
         return buffers
 
     def read_cached(self, offset: Offset, *, max_bytes: int, up_to: Offset) -> list[memoryview] | None:
-        """As `read` of what lies in the log, where nothing has to be waited for; else None. Raises as `read` does."""
+        """Read what lies in the log, where nothing has to be waited for; else return None. Raises what `read`
+        raises."""
         try:
             return self._reader.read_cached(offset, max_bytes, up_to)
         except (CorruptLogError, StorageFailedError):
@@ -231,7 +239,8 @@ class PartitionLog:
             raise
 
     async def find_timestamp(self, timestamp_ms: int, up_to: Offset) -> tuple[Offset, int] | None:
-        """(offset, time) of the first record below `up_to` whose time is `timestamp_ms` or later; None without one.
+        """Return (offset, time) of the first record below `up_to` whose time is `timestamp_ms` or later; None without
+        one.
 
         Raises CorruptLogError, StorageFailedError.
         """
@@ -256,7 +265,7 @@ class PartitionLog:
             appender.roll_when_due(self.config, now_ms)
 
     async def expired(self, retention: Retention, high_watermark: Offset, now_ms: int) -> list[Expired]:
-        """The closed segments that retention is over for, oldest first. Nothing is deleted before this returns.
+        """Return the closed segments that retention is over for, oldest first. Nothing is deleted before this returns.
 
         Raises StorageFailedError, and ThrottledError where no more files can be opened.
         """
@@ -270,10 +279,10 @@ class PartitionLog:
                 return await self._threads.read(expired, log, retention, now_ms, self._times.look)
 
     async def delete_before(self, offset: Offset) -> list[int]:
-        """The log starts at `offset` now, on disk too; closed segments that lie below it as a whole are removed.
+        """Start the log at `offset` now, on disk too; closed segments that lie below it as a whole are removed.
 
-        Returns the bytes of each of them, oldest first. At the end of the log the active segment goes too. `offset` is
-        not beyond the end. Readers that are under way finish. Raises StorageFailedError, and DiskFullError where not
+        It returns the bytes of each of them, oldest first. At the end of the log the active segment goes too. `offset`
+        is not beyond the end. Readers that are under way finish. Raises StorageFailedError, and DiskFullError where not
         even the checkpoint finds room, after as much was deleted as whole segments can be.
         """
         if offset == self.log_end_offset and self._segments.tip.position:
@@ -282,7 +291,7 @@ class PartitionLog:
         try:
             await self._threads.sync(self._syncer.write_log_start, offset)
         except DiskFullError:
-            # Whoever deletes from a full disk wants room. The names of the segments that are left say where they start.
+            # A deletion from a full disk is for room. The names of the segments that are left show where they start.
             floor = self._segments.base_below(offset)
             if floor <= self.log_start_offset:
                 raise
@@ -299,7 +308,7 @@ class PartitionLog:
         self._syncer.sync(final=True)
 
     async def _leave_active(self) -> None:
-        """Everything in the active segment is to be deleted: go on in a new one, whose name is on disk first."""
+        """Leave the active segment, all of which is to be deleted: go on in a new one, whose name is on disk first."""
         try:
             self._appender.close_active()
         except (DiskFullError, ThrottledError) as error:
@@ -314,12 +323,12 @@ class PartitionLog:
             try:
                 await self._threads.sync(self._segments.delete, dropped)
             except OSError as error:
-                # The records are deleted for everybody who reads; the next start removes what is left of the files.
+                # The records are deleted for every reader; the next start removes what is left of the files.
                 logger.warning("%s: segments below offset %d are not removed: %s", self.directory, offset, error)
         return list(dropped.values())
 
     async def _cutting(self, cut: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Nothing is appended meanwhile."""
+        """Cut while nothing is appended."""
         self._appender.is_being_cut = True
         try:
             await self._threads.sync(cut, *args, **kwargs)
@@ -331,11 +340,11 @@ class PartitionLog:
         try:
             self._syncer.start_at(offset)
         except OSError as error:
-            # The records are deleted for everybody who reads; the next start removes what is left of the files.
+            # The records are deleted for every reader; the next start removes what is left of the files.
             logger.warning("%s: segments below offset %d are not removed: %s", self.directory, offset, error)
 
     def _discard(self, first: Offset) -> None:
-        """A cut at the very first offset, in a segment that is made before: till then the next start removes it."""
+        """Cut at the very first offset, in a segment that is made before: till then the next start removes it."""
         with storage_errors(f"discarding the log in {self.directory}"):
             self.compaction.cut(first)
             made = self._segments.empty_at(first)[0] if self._segments.first > first else None

@@ -1,23 +1,23 @@
 """The partitions on one disk: created, described, surveyed, set aside, taken back, deleted.
 
-    partitions/<uid>-<partition>/     what this broker holds
-    orphaned/<uid>-<partition>/       what no API object names any more: kept, taken back when the uid returns, purged
-    .trash/                           being created or deleted; emptied on open
+partitions/<uid>-<partition>/ what this broker holds orphaned/<uid>-<partition>/ partitions that no API object names any
+more: kept, taken back when the uid returns, purged .trash/ being created or deleted; emptied on open
 
-Each directory has a `partition.json`: whose data it holds, for people and for the day when the API object is gone.
+Each directory has a `partition.json`: the owner of the data, for people and for the time when the API object is gone.
 
-    {"format": 1, "namespace": "default", "name": "flights", "uid": "6f...", "partition": 3, "spec": {...}}
+{"format": 1, "namespace": "default", "name": "flights", "uid": "6f...", "partition": 3, "spec": {...}}
 
 `spec` is the topic's, spelled as in the resource; the deletion policy in it decides whether orphaned data may ever be
 deleted. The uid and the partition are in the directory's name too, so the file may be lost without losing the data.
 
-`survey_log` tells how far a log reaches that is not open, without a change to it, to find the latest replica. After
+`survey_log` returns how far a log reaches that is not open, without a change to it, to find the latest replica. After
 kill -9 checkpoints may be far behind, so the batches above the recovery point are followed, by their headers: a body
 that is damaged shows only when the log is opened.
 
-Owned by a `DataDirectory`, which has locked the disk. Everything blocks. Invariants: a directory in `partitions/` is
-complete, because it is built in `.trash/` and renamed; data leaves the disk only by `delete` and `purge`; a partition
-is in one of the two places at most. Raises StorageFailedError and DiskFullError for what the disk refuses.
+A `DataDirectory`, which has locked the disk, owns the store. Everything blocks. Invariants: a directory in
+`partitions/` is complete, because it is built in `.trash/` and renamed; data leaves the disk only by `delete` and
+`purge`; a partition is in one of the two places at most. StorageFailedError and DiskFullError are raised for what the
+disk refuses.
 """
 
 import json
@@ -60,7 +60,7 @@ def directory_name(key: PartitionKey) -> str:
 
 
 def parse_directory_name(name: str) -> PartitionKey | None:
-    """None for a name that is not a partition's."""
+    """Parse a name; None for one that is not a partition's."""
     uid, dash, partition = name.rpartition("-")
     if not (uid and dash and partition.isascii() and partition.isdecimal()):
         return None
@@ -76,7 +76,7 @@ class PartitionDescription:
 
     @property
     def deletion_policy(self) -> DeletionPolicy:
-        """`Retain` where the spec says something that this version does not know."""
+        """Return the policy, `Retain` where the spec has one that this version does not know."""
         try:
             return DeletionPolicy(self.spec.get("deletionPolicy", DeletionPolicy.DELETE))
         except ValueError:
@@ -84,7 +84,7 @@ class PartitionDescription:
 
     @property
     def is_synced(self) -> bool:
-        """Whether what is acknowledged is on disk (durability Fsync, which is the default too)."""
+        """Return whether what is acknowledged is on disk (durability Fsync, which is the default too)."""
         return str(self.spec.get("durability", Durability.FSYNC)) == Durability.FSYNC
 
     def format(self) -> bytes:
@@ -100,7 +100,7 @@ class PartitionDescription:
 
     @classmethod
     def parse(cls, content: bytes) -> Self:
-        """Raises DamagedFileError."""
+        """Parse the file. Raises DamagedFileError."""
         try:
             document = json.loads(content)
             if document["format"] != _DESCRIPTION_FORMAT:
@@ -113,7 +113,7 @@ class PartitionDescription:
 
 
 def survey_log(directory: Path) -> HeldLog:
-    """What recovery would keep, as far as headers tell; `trouble` where it cannot be read."""
+    """Return what recovery would keep, as far as headers show; `trouble` where it cannot be read."""
     try:
         with storage_errors(f"reading {shown(directory)}"):
             scan = _scan_segments(directory)
@@ -123,7 +123,7 @@ def survey_log(directory: Path) -> HeldLog:
 
 
 def _scan_segments(directory: Path) -> TailScan:
-    """Raises OSError, StorageFailedError."""
+    """Scan the segments. Raises OSError, StorageFailedError."""
     files, segments = PartitionFiles(directory), segments_in(directory)
     if not segments:
         return TailScan(Offset(0), LeaderEpochs())
@@ -157,12 +157,13 @@ _LOOKS: Final = 3
 class StoredPartition:
     key: PartitionKey
     description: PartitionDescription | None
-    """None where `partition.json` cannot be read: the data is there, whose it is only its uid says."""
+    """The description; None where `partition.json` cannot be read: the data is there, and only its uid shows the
+    owner."""
 
 
 class PartitionStore:
     def __init__(self, root: Path, deleted: Callable[[PartitionKey], None]) -> None:
-        """`deleted` hears of each partition whose data has left the disk."""
+        """Take `deleted`, which is called with each partition whose data has left the disk."""
         self._deleted = deleted
         self._held, self._orphaned, self._trash = root / "partitions", root / "orphaned", root / ".trash"
         with storage_errors(f"preparing {root}"):
@@ -173,20 +174,21 @@ class PartitionStore:
             fsync_directory(root)
 
     def partitions(self) -> list[StoredPartition]:
-        """What this disk holds, orphaned partitions not counted, in order."""
+        """Return what this disk holds, without orphaned partitions, in order."""
         return _stored_in(self._held)
 
     def orphans(self) -> list[StoredPartition]:
         return _stored_in(self._orphaned)
 
     def has(self, key: PartitionKey) -> bool:
-        """Whether the partition's data is held; orphaned data is not."""
+        """Return whether the partition's data is held; orphaned data is not."""
         return self._path(key).is_dir()
 
     def prepare(self, description: PartitionDescription, now_ms: int) -> Path:
-        """The partition's directory: the one that is held, else taken back from the orphans, else a new and empty one.
+        """Return the partition's directory: the one that is held, else taken back from the orphans, else a new and
+        empty one.
 
-        `partition.json` says `description` then.
+        `partition.json` holds `description` then.
         """
         path = self._path(description.key)
         with storage_errors(f"preparing {shown(path)}"):
@@ -197,14 +199,14 @@ class PartitionStore:
         return path
 
     def orphan(self, key: PartitionKey, now_ms: int) -> None:
-        """No API object names the partition any more: set its data aside. Its log is closed."""
+        """Set a partition's data aside, as no API object names it any more. Its log is closed."""
         path = self._path(key)
         with storage_errors(f"orphaning {shown(path)}"):
             write_atomically(path / _ORPHANED_SINCE, seal(_ORPHANED_SINCE, [str(now_ms)]))
             self._move(path, self._orphaned / path.name)
 
     def restore(self, key: PartitionKey) -> bool:
-        """Take orphaned data back; False where there is none."""
+        """Take orphaned data back; return False where there is none."""
         orphan = self._orphaned / directory_name(key)
         if not orphan.is_dir():
             return False
@@ -214,9 +216,9 @@ class PartitionStore:
         return True
 
     def adopt(self, old: PartitionKey, new: PartitionKey) -> None:
-        """Orphaned data is another topic's partition from now on, of which there is none; done already is done as well.
+        """Make orphaned data another topic's partition, of which there is none; a repetition does nothing.
 
-        What `partition.json` says of it is old news until `prepare` writes it.
+        Its `partition.json` is out of date until `prepare` writes it.
         """
         orphan, path = self._orphaned / directory_name(old), self._path(new)
         if not orphan.is_dir() and path.is_dir():
@@ -235,11 +237,11 @@ class PartitionStore:
         self._deleted(key)
 
     def overdue(self, now_ms: int, retention_ms: int) -> list[PartitionKey]:
-        """What has been orphaned for `retention_ms`; never under `Retain`, nor where the policy is not known."""
+        """Return what has been orphaned for `retention_ms`; never under `Retain`, nor where the policy is not known."""
         return [stored.key for stored in self.orphans() if self._is_overdue(stored, now_ms, retention_ms)]
 
     def purge(self, key: PartitionKey, now_ms: int, retention_ms: int) -> bool:
-        """Delete an orphan that is overdue, for good; False, and nothing happens, where it is not."""
+        """Delete an orphan that is overdue, for good; return False, and do nothing, where it is not."""
         path = self._orphaned / directory_name(key)
         if not path.is_dir() or not self._is_overdue(
             StoredPartition(key, _read_description(path)), now_ms, retention_ms
@@ -251,9 +253,9 @@ class PartitionStore:
         return True
 
     def last_known(self, key: PartitionKey) -> HeldLog:
-        """How far a log reaches that is not open, held or orphaned; empty where there is none.
+        """Return how far a log reaches that is not open, held or orphaned; empty where there is none.
 
-        Another thread may move it from one place to the other just now: whoever found it in neither looks again.
+        Another thread may move it from one place to the other just now: if it is in neither, both are searched again.
         """
         for _ in range(_LOOKS):
             found = self._look_at(key)
@@ -267,19 +269,20 @@ class PartitionStore:
         return survey_log(path) if path.is_dir() else None
 
     def void_before(self, key: PartitionKey) -> Incarnation | None:
-        """Seats of older incarnations are void; None where that file is damaged: then all are."""
+        """Return the incarnation before which seats are void; None where that file is damaged: then all are."""
         try:
             return PartitionFiles(self._path(key)).void_before()
         except DamagedFileError:
             return None
 
     def write_void_before(self, key: PartitionKey, incarnation: Incarnation) -> None:
-        """This start found the log not intact: whatever later starts find, no seat before `incarnation` is renewed."""
+        """Note that this start found the log damaged: whatever later starts find, no seat before `incarnation` is
+        renewed."""
         with storage_errors(f"writing void-before of {key}"):
             _raise_void_before(PartitionFiles(self._path(key)), incarnation)
 
     def cut_at_next_start(self, key: PartitionKey, point: LogPoint, incarnation: Incarnation) -> None:
-        """What lies from `point` on is damaged here and whole elsewhere: the next start cuts the log there.
+        """Have the next start cut the log at `point`: what lies from there on is damaged here and whole elsewhere.
 
         No seat before `incarnation` is renewed, also where this dies half-way. The log is closed.
         """
@@ -289,7 +292,7 @@ class PartitionStore:
             files.write_cut_at(point)
 
     def void_all(self, incarnation: Incarnation, *, in_memory_only: bool) -> None:
-        """As `write_void_before`, for every partition that may have lost something, orphaned ones too.
+        """Void seats as `write_void_before` does, for every partition that may have lost something, orphaned ones too.
 
         `in_memory_only`: what was in the page cache is gone; that of topics with durability Fsync was on disk as well.
         """
@@ -356,7 +359,7 @@ def _may_purge(stored: StoredPartition) -> bool:
 
 
 def _orphaned_since(path: Path, now_ms: int) -> int:
-    """Where the time was lost, it starts again."""
+    """Return since when it is orphaned; where the time was lost, it starts again."""
     try:
         return unseal_integers(_ORPHANED_SINCE, (path / _ORPHANED_SINCE).read_bytes(), 1)[0]
     except (FileNotFoundError, DamagedFileError):

@@ -4,14 +4,14 @@
 nothing is written; after a crash the scan starts at the recovery point. Invariant: batches, indexes and names go to
 disk before the checkpoints that vouch for them.
 
-`ProducerSnapshot` is what a log knows of its idempotent producers, kept on disk: `producer-snapshot`, in step with the
-recovery point. A start takes the snapshot, cuts it to where its scan begins, and notes what the scan keeps: so it has
-to be right only below the recovery point, and is written before that moves. It may know more: what lies above is cut
-away. If it is damaged, the headers of the newest `PRODUCERS_REBUILD_BYTES` below are looked at instead; a producer that
-wrote last before that counts as not known, and any sequence of its is taken. If there is none, nobody has written
-below. Written by `log_syncer` in its thread.
+`ProducerSnapshot` holds a log's idempotent producers on disk: `producer-snapshot`, in step with the recovery point. A
+start takes the snapshot, cuts it to where its scan begins, and notes what the scan keeps: so it has to be right only
+below the recovery point, and is written before that moves. It may know more: what lies above is cut away. If it is
+damaged, the headers of the newest `PRODUCERS_REBUILD_BYTES` below are read instead; a producer that wrote last before
+that counts as not known, and any sequence of its is taken. If there is none, no producer has written below.
+`log_syncer` writes it in its thread.
 
-Blocks; run it in a thread. Raises OSError, CorruptLogError.
+Recovery blocks: run it in a thread. It raises OSError, CorruptLogError.
 """
 
 import os
@@ -38,21 +38,22 @@ from headrace_broker.storage.segment_indexes import OFFSET_INDEX, IndexFile, wal
 
 RECOVERY_CHUNK_BYTES = 4 << 20
 PRODUCERS_REBUILD_BYTES = 64 << 20
-"""Where the snapshot of a log's producers is lost, so much of the newest log below the recovery point is looked at."""
+"""The bytes of the newest log below the recovery point that are read where the snapshot of a log's producers is
+lost."""
 
 
 class ProducerSnapshot:
-    """Of one log that is open. `is_written`: the file says the same as `producers` does."""
+    """The snapshot of one log that is open. `is_written`: the file holds the same as `producers`."""
 
     def __init__(self, files: PartitionFiles, producers: Producers, *, is_written: bool) -> None:
         self.producers = producers
         self._files = files
         self._revision = producers.revision if is_written else -1
-        """What the file says."""
+        """The revision in the file."""
 
     def write(self) -> None:
-        """Where there is something new. Raises OSError."""
-        # Taken first: what is noted meanwhile is written again the next time.
+        """Write it where there is something new. Raises OSError."""
+        # The revision is taken first: what is noted meanwhile is written again the next time.
         revision = self.producers.revision
         if revision == self._revision:
             return
@@ -63,7 +64,7 @@ class ProducerSnapshot:
 
 
 def rebuild_producers(directory: Path, segments: Sequence[SegmentFacts], now_ms: int) -> Producers:
-    """From the newest of these segments, each as far as it is known to be whole, in order."""
+    """Return the producers from the newest of these segments, each as far as it is known to be whole, in order."""
     producers, left_bytes, skipped = Producers(), PRODUCERS_REBUILD_BYTES, len(segments)
     while skipped and left_bytes > 0:
         skipped -= 1
@@ -72,14 +73,15 @@ def rebuild_producers(directory: Path, segments: Sequence[SegmentFacts], now_ms:
         start = _batch_at(directory, facts.base_offset, -left_bytes) if left_bytes < 0 else 0
         left_bytes = 0
         log = FileHandle(directory / (segment_name(facts.base_offset) + LOG_SUFFIX), os.O_RDONLY)
-        with suppress(CorruptLogError):  # Whoever reads there hears of it.
+        with suppress(CorruptLogError):  # A reader of that place gets the error.
             for _, header in walk_batches(log, read_blocking, start, facts.size_bytes):
                 producers.note(header, now_ms)
     return producers
 
 
 def _batch_at(directory: Path, base_offset: Offset, position: int) -> int:
-    """Where a batch starts, at `position` or not far below; the segment's start where its index cannot tell."""
+    """Return where a batch starts, at `position` or not far below; the segment's start where its index is of no
+    help."""
     try:
         index = IndexFile.open(directory / (segment_name(base_offset) + INDEX_SUFFIX), OFFSET_INDEX, base_offset)
         entry = index.last_while(read_blocking, lambda entry: entry.position <= position)
@@ -101,19 +103,19 @@ class RecoveredLog:
     epochs: LeaderEpochs
     producers: ProducerSnapshot
     log_start: Offset
-    """First offset that is kept."""
+    """The first offset that is kept."""
     high_watermark: Offset
-    """What the checkpoint says, `end` at most; the log's start where it cannot be read."""
+    """The checkpoint, `end` at most; the log's start where it cannot be read."""
     report: RecoveryReport
     checkpointed: bool
-    """Whether the recovery point says the same as `end`; not where it must not yet, or the disk was too full."""
+    """True where the recovery point is the same as `end`; False where it must not be yet, or the disk was too full."""
     written_starts: tuple[EpochStart, ...] | None
-    """What `leader-epoch-checkpoint` says, which may be more than `epochs`; None where it is not known."""
+    """The epochs of `leader-epoch-checkpoint`, which may be more than `epochs`; None where they are not known."""
 
 
 def recover(directory: Path, now_ms: int) -> RecoveredLog:
-    """`now_ms` becomes the age of the active segment where its own is not known."""
-    # One listing for all: a long log has hundreds of files.
+    """Recover the log; `now_ms` becomes the age of the active segment where its own is not known."""
+    # There is one listing for all: a long log has hundreds of files.
     if any(name.endswith(_UNFINISHED_SUFFIXES) for name in os.listdir(directory)):
         for leftover in directory.glob(f"*{TEMPORARY_SUFFIX}"):
             leftover.unlink()
@@ -122,7 +124,7 @@ def recover(directory: Path, now_ms: int) -> RecoveredLog:
 
 
 def begin_log(directory: Path, now_ms: int) -> None:
-    """An empty log in a new directory, with checkpoints that say so."""
+    """Begin an empty log in a new directory, with checkpoints that show it empty."""
     Segment.create(directory, Offset(0))
     files = PartitionFiles(directory)
     files.write_epochs(LeaderEpochs())
@@ -138,7 +140,7 @@ class _Recovery:
         self._point = self._files.recovery_point()
         self._high_watermark = self._files.high_watermark()
         self._checkpoints_whole = not self._files.damaged
-        # Read after that: where it is lost, too much is shown, but nothing that this replica held is missing.
+        # This is read after that: where it is lost, too much is shown, but nothing that this replica held is missing.
         self._log_start = self._files.log_start()
         self._checkpointed = True
         self._written_starts: tuple[EpochStart, ...] | None = None
@@ -147,7 +149,8 @@ class _Recovery:
         self._cut_reason = ""
         self._scanned_bytes = 0
         self._touched: list[Segment] = []
-        """Scanned, cut or with other indexes, in order; the last one becomes the active segment."""
+        """The segments that were scanned, cut or got other indexes, in order; the last one becomes the active
+        segment."""
 
     def run(self) -> RecoveredLog:
         cut_at = self._files.cut_at()
@@ -161,7 +164,7 @@ class _Recovery:
         return self._result(scan, segments_in(self._directory) if self._cut_reason else segments)
 
     def _without_deleted(self, segments: list[SegmentFacts]) -> list[SegmentFacts]:
-        """A deletion of records that was interrupted is finished."""
+        """Finish a deletion of records that was interrupted."""
         count = segments_below(self._log_start or Offset(0), [facts.base_offset for facts in segments])
         for facts in segments[:count]:
             delete_segment(self._directory, facts.base_offset)
@@ -173,10 +176,10 @@ class _Recovery:
         return SegmentFacts(segment.base_offset, 0)
 
     def _cut_at(self, point: LogPoint) -> None:
-        """A sync had failed, so that what reads fine above `point` may be in the page cache only; or it is damaged."""
+        """Cut the log after a failed sync, where bytes above `point` may be in the page cache only; or after damage."""
         reason = f"the last life has it cut at offset {point.offset}"
         for i, facts in enumerate(segments_in(self._directory)):
-            # The first one stays, empty, where records up to its start are deleted: it says where the log goes on.
+            # The first segment stays, empty, where records up to its start are deleted: it shows where the log goes on.
             position = point.position if facts.base_offset == point.segment else 0
             if facts.base_offset > point.segment and i > 0:
                 self._remove(facts, reason)
@@ -186,7 +189,7 @@ class _Recovery:
                 segment.sync_log()
 
     def _start(self, segments: list[SegmentFacts]) -> tuple[TailScan, ScanStart]:
-        """Open the segment where the scan starts, as far below as the batches must be looked at again."""
+        """Open the segment where the scan starts, as far below as the batches must be read again."""
         epochs = self._files.epochs()
         self._written_starts = epochs.starts if epochs else None
         start = scan_start(segments, self._point if epochs else None)
@@ -216,7 +219,8 @@ class _Recovery:
         return snapshot
 
     def _scan(self, scan: TailScan, segments: list[SegmentFacts], start: ScanStart) -> None:
-        """From `start`, in the first of `segments`, to the end of the log or to the first batch that is not kept."""
+        """Scan from `start`, in the first of `segments`, to the end of the log or to the first batch that is not
+        kept."""
         cut = self._scan_segment(scan, self._touched[0], start.position)
         for i, facts in enumerate(segments[1:], 1):
             cut = cut or scan.enter_segment(facts.base_offset)
@@ -262,10 +266,10 @@ class _Recovery:
         delete_segment(self._directory, facts.base_offset)
 
     def _settle(self, scan: TailScan, was_cut_at: bool) -> None:
-        """A page-cache tail after kill -9 is not durable: what is kept becomes so before anything is reported.
+        """Put what is kept on disk before anything is reported: a page-cache tail after kill -9 is not durable.
 
-        Where something is missing, the old recovery point stays until the next sync: this start may die before anybody
-        has acted on its report, and then the next one has to find the same.
+        Where something is missing, the old recovery point stays until the next sync: this start may die before its
+        report was acted upon, and then the next one has to find the same.
         """
         end = self._end(scan)
         self._checkpointed = self._point is not None and self._point.offset <= end.offset
@@ -283,7 +287,7 @@ class _Recovery:
             self._files.remove_cut_at()
 
     def _maybe_forget_compaction(self, end: LogPoint) -> None:
-        """Where a part is lost that was compacted, what will be appended in its place was not."""
+        """Forget the clean points of a part that is lost: what will be appended in its place was not compacted."""
         if not self._checkpointed and PartitionFiles(self._directory).clean_points().end > end.offset:
             self._files.write_clean_points(CleanPoints())
 

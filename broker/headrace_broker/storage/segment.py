@@ -4,14 +4,14 @@ it.
 The last segment of a log is active: the partition's task appends to it. All others are closed, and nothing in them
 changes but indexes that are built again; compaction replaces them as a whole.
 
-A reader finds batches by offset, by size, by time, from headers and index entries only. Its argument `read` says
+A reader finds batches by offset, by size, by time, from headers and index entries only. Its argument `read` decides
 whether to wait for the disk (`disk.read_cached`, `disk.read_blocking`); the segment may be appended to meanwhile, so
-callers say up to where it is theirs (`SegmentView`). Lookups raise DamagedIndexError where an index must be built
+callers give the end of what is theirs (`SegmentView`). Lookups raise DamagedIndexError where an index must be built
 again, CorruptLogError where batches are damaged, and what `read` raises.
 
 Invariants: `size` bytes of the log are whole batches; the indexes hold an entry for each batch that is due one, and for
-no other; bytes beyond `size` in a file were never reported to anybody. Called by `segment_set`, `log_reader` and
-`recovery`. Raises OSError where nothing else is said.
+no other; bytes beyond `size` in a file were never reported. `segment_set`, `log_reader` and `recovery` call it. Where
+nothing else is named, OSError is raised.
 """
 
 import itertools
@@ -48,18 +48,18 @@ class Segment:
     __slots__ = ("_name", "base_offset", "indexes", "log", "serial", "size")
 
     def __init__(self, directory: Path, base_offset: Offset, flags: int) -> None:
-        """Without a look at its indexes: `create`, `open_closed` or `resume` see to those."""
+        """Open a segment without its indexes: `create`, `open_closed` or `resume` handle those."""
         self._name = directory / segment_name(base_offset)
         self.base_offset = base_offset
         self.serial = next(_SERIALS)
-        """No other one of this process has it: compaction puts another file under the same name."""
+        """A number that no other segment of this process has: compaction puts another file under the same name."""
         self.log = FileHandle(directory / (segment_name(base_offset) + LOG_SUFFIX), flags)
         self.size = self.log.size()
         self.indexes: SegmentIndexes
 
     @classmethod
     def create(cls, directory: Path, base_offset: Offset) -> "Segment":
-        """A new and empty one; its names are not on disk until the directory is synced."""
+        """Create a new and empty one; its names are not on disk until the directory is synced."""
         segment = cls(directory, base_offset, _APPENDING | os.O_CREAT | os.O_EXCL)
         try:
             segment.indexes = SegmentIndexes.create(segment._name, base_offset)
@@ -70,7 +70,7 @@ class Segment:
 
     @classmethod
     def open_closed(cls, directory: Path, base_offset: Offset) -> "Segment":
-        """For reading. Indexes that are missing or cut short are built again."""
+        """Open it for reading. Indexes that are missing or cut short are built again."""
         segment = cls(directory, base_offset, os.O_RDONLY)
         try:
             segment.indexes = SegmentIndexes.open(segment._name, base_offset)
@@ -80,14 +80,15 @@ class Segment:
 
     @classmethod
     def open_last(cls, directory: Path, base_offset: Offset) -> "Segment":
-        """For recovery, which calls `resume` next."""
+        """Open it for recovery, which calls `resume` next."""
         return cls(directory, base_offset, _APPENDING)
 
     @classmethod
     def reopen(cls, directory: Path, place: LogPoint) -> "Segment":
-        """The one that a log will go on in that is to be cut at `place`. No file is changed before `cut_back`.
+        """Open the segment in which a log will go on that is to be cut at `place`. No file is changed before
+        `cut_back`.
 
-        Raises CorruptLogError as `resume`.
+        Raises what `resume` raises.
         """
         segment = cls.open_last(directory, place.segment)
         segment._trust(place.position, place.offset)
@@ -95,14 +96,14 @@ class Segment:
         return segment
 
     def cut_back(self) -> None:
-        """The files of a reopened one hold what it counts, and no more. They are not synced."""
+        """Cut the files of a reopened segment to what it counts. They are not synced."""
         self.log.cut(self.size)
         self.indexes.trim()
 
     def resume(self, position: int, offset: Offset) -> str:
-        """Trust what lies below `position`, where `offset` starts; forget what the indexes say of what lies above.
+        """Trust what lies below `position`, where `offset` starts; forget the index entries for what lies above.
 
-        Returns why the indexes had to be built again, else "". Raises CorruptLogError where the batches below do not
+        It returns why the indexes had to be built again, else "". Raises CorruptLogError where the batches below do not
         lead to `position` and `offset`. Costs the same however much lies below.
         """
         reason = self._trust(position, offset)
@@ -110,7 +111,7 @@ class Segment:
         return reason
 
     def _trust(self, position: int, offset: Offset) -> str:
-        """As `resume`; the indexes do not count what lies above, and have it in their files still."""
+        """Trust as `resume` does; the indexes do not count what lies above, and have it in their files still."""
         try:
             self.indexes = SegmentIndexes.open(self._name, self.base_offset)
             reached, reason = self.indexes.forget_from(self.log, self.base_offset, position), ""
@@ -126,7 +127,8 @@ class Segment:
         return reason
 
     def append(self, batches: Sequence[RawBatch]) -> None:
-        """All of it, in the page cache; or nothing, and OSError. Raises StorageFailedError where neither can be had."""
+        """Append all of it to the page cache; or nothing, and raise OSError. Raises StorageFailedError where neither
+        can be had."""
         size, count, cursor = self.size, self.indexes.count, self.indexes.cursor.copy()
         try:
             self.log.append([buffer for batch in batches for buffer in batch.buffers])
@@ -140,32 +142,33 @@ class Segment:
             raise
 
     def passed(self, headers: Sequence[BatchHeader]) -> None:
-        """These batches are in the file from `size` on: count them in."""
+        """Count in batches that are in the file from `size` on."""
         self.indexes.add(headers, self.size)
         self.size += sum(header.batch_bytes for header in headers)
 
     def cut(self, size: int) -> None:
-        """Back to the first `size` bytes."""
+        """Cut back to the first `size` bytes."""
         self.log.cut(size)
         self.size = size
 
     def sync_log(self) -> None:
-        """Covers what was appended before the call."""
+        """Sync the log, which covers what was appended before the call."""
         self.log.sync_data()
 
     def rebuild_indexes(self) -> None:
-        """Of a closed segment, up to the first damage in it."""
+        """Build the indexes of a closed segment again, up to the first damage in it."""
         self.indexes, _, _ = rebuild_indexes(self._name, self.log, self.base_offset, self.size)
 
 
 def delete_segment(directory: Path, base_offset: Offset) -> None:
-    """Its files, as far as they are there. The log goes last: by its name an interrupted deletion is found again."""
+    """Delete its files, as far as they are there. The log goes last: by its name an interrupted deletion is found
+    again."""
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX):
         (directory / (segment_name(base_offset) + suffix)).unlink(missing_ok=True)
 
 
 def segments_in(directory: Path) -> list[SegmentFacts]:
-    """Of the `.log` files that are there, in order."""
+    """Return the facts of the `.log` files that are there, in order."""
     with os.scandir(directory) as entries:
         found = [(parse_log_name(entry.name), entry) for entry in entries if entry.name.endswith(LOG_SUFFIX)]
         segments = [SegmentFacts(base, entry.stat().st_size) for base, entry in found if base is not None]
@@ -173,27 +176,27 @@ def segments_in(directory: Path) -> list[SegmentFacts]:
 
 
 _WALKED_BYTES = 4 * INDEX_INTERVAL_BYTES
-"""A shorter run is walked from its start: that is faster than a search in the index."""
+"""The length of a run below which it is walked from its start: that is faster than a search in the index."""
 
 
 class SegmentView(NamedTuple):
-    """What a reader may see of a segment."""
+    """The part of a segment that a reader may see."""
 
     segment: Segment
     size: int
     end_offset: Offset
-    """Where the next segment starts, or the log ends."""
+    """The offset where the next segment starts, or the log ends."""
 
 
 class Extent(NamedTuple):
-    """End of a run of whole batches."""
+    """The end of a run of whole batches."""
 
     position: int
     offset: Offset
 
 
 def locate_batch(view: SegmentView, read: ReadAt, offset: Offset) -> int:
-    """Position of the batch that holds `offset`, which lies in [base, end) of the segment."""
+    """Return the position of the batch that holds `offset`, which lies in [base, end) of the segment."""
     segment = view.segment
     guess = (offset - segment.base_offset) / (view.end_offset - segment.base_offset)
     entry = segment.indexes.by_offset.last_while(read, lambda entry: entry.offset <= offset, guess)
@@ -208,7 +211,8 @@ def locate_batch(view: SegmentView, read: ReadAt, offset: Offset) -> int:
 
 
 def batch_holding(view: SegmentView, read: ReadAt, offset: Offset) -> tuple[int, Offset]:
-    """(position, base offset) of the batch that holds `offset`; by the batches alone where an index is damaged."""
+    """Return (position, base offset) of the batch that holds `offset`; by the batches alone where an index is
+    damaged."""
     try:
         start = locate_batch(view, read, offset)
     except DamagedIndexError:
@@ -220,9 +224,9 @@ def batch_holding(view: SegmentView, read: ReadAt, offset: Offset) -> tuple[int,
 
 
 def extent_from(view: SegmentView, read: ReadAt, start: int, max_bytes: int, up_to: Offset) -> Extent | None:
-    """Where the batches from `start` on end that together have at most `max_bytes`, but one batch at least.
+    """Return where the batches from `start` on end that together have at most `max_bytes`, but one batch at least.
 
-    None where even the first one reaches beyond `up_to`.
+    The result is None where even the first one reaches beyond `up_to`.
     """
     whole = Extent(view.size, view.end_offset)
     limit = Extent(min(start + max_bytes, view.size), min(up_to, view.end_offset))
@@ -235,7 +239,7 @@ def extent_from(view: SegmentView, read: ReadAt, start: int, max_bytes: int, up_
 
 
 def batches_since(view: SegmentView, read: ReadAt, timestamp_ms: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of the batches that say they have a record of `timestamp_ms` or later."""
+    """Yield (position, header) of the batches whose headers promise a record of `timestamp_ms` or later."""
     entry = view.segment.indexes.by_time.last_while(read, lambda entry: entry.max_timestamp_ms < timestamp_ms)
     start = locate_batch(view, read, entry.offset) if entry and entry.offset < view.end_offset else 0
     for position, header in walk_batches(view.segment.log, read, start, view.size):

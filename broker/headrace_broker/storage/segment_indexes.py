@@ -3,11 +3,11 @@
 An `IndexFile` holds entries of a fixed size and is searched, never loaded. Entries are appended by the partition's
 task; lookups may run in other threads meanwhile, because they go by `count`, which grows after the entry was written.
 
-`SegmentIndexes` keeps both files in step: opened, resumed after a restart, written anew when they are damaged. It is
-owned by a `Segment`, which replaces the object as a whole when the files are built again: a reader in another thread
-goes on with the one that it has. Invariant: both files have `count` entries, entry by entry for the same batches.
+`SegmentIndexes` keeps both files in step: opened, resumed after a restart, written anew when they are damaged. A
+`Segment` owns it, which replaces the object as a whole when the files are built again: a reader in another thread goes
+on with the one that it has. Invariant: both files have `count` entries, entry by entry for the same batches.
 
-`walk_batches` goes from batch to batch through a segment, by their headers alone. Raises OSError.
+`walk_batches` goes from batch to batch through a segment, by their headers alone. The functions raise OSError.
 """
 
 import os
@@ -42,11 +42,11 @@ from headrace_broker.storage.disk import (
 )
 
 _WINDOW_BYTES = INDEX_INTERVAL_BYTES + BATCH_HEADER_BYTES
-"""One read takes a walker from an index entry to where the next one may be."""
+"""The size of one read, which takes a walker from an index entry to where the next one may be."""
 
 
 def walk_batches(log: FileHandle, read: ReadAt, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each batch from `position`, where one starts, to `end`, where one ends.
+    """Yield (position, header) of each batch from `position`, where one starts, to `end`, where one ends.
 
     Raises CorruptLogError where bytes are no batch header or a batch does not end by `end`, and what `read` raises.
     """
@@ -96,13 +96,13 @@ class IndexFile(Generic[Entry]):
 
     @classmethod
     def create(cls, path: Path, kind: IndexKind[Entry], base_offset: Offset) -> "IndexFile[Entry]":
-        """An empty one, in place of whatever is there. Raises OSError."""
+        """Create an empty one, in place of any that is there. Raises OSError."""
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
         return cls(FileHandle(path, flags), kind, base_offset, 0)
 
     @classmethod
     def open(cls, path: Path, kind: IndexKind[Entry], base_offset: Offset) -> "IndexFile[Entry]":
-        """Raises DamagedIndexError where it is missing or ends within an entry; OSError."""
+        """Open it. Raises DamagedIndexError where it is missing or ends within an entry; OSError."""
         try:
             handle = FileHandle(path, os.O_RDWR | os.O_APPEND)
         except FileNotFoundError as error:
@@ -113,7 +113,7 @@ class IndexFile(Generic[Entry]):
         return cls(handle, kind, base_offset, count)
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Raises OSError; then `cut` brings the file back to what it was."""
+        """Append entries. Raises OSError; then `cut` brings the file back to what it was."""
         self.handle.append([entry.pack(self._base_offset) for entry in entries])
         self.count += len(entries)
 
@@ -125,16 +125,16 @@ class IndexFile(Generic[Entry]):
         self.count = count
 
     def count_while(self, read: ReadAt, holds: Callable[[Entry], bool], guess: float = 0.5) -> int:
-        """How many entries `holds` is true for; see `entries_while`. Raises as `entry`."""
+        """Return how many entries `holds` is true for; see `entries_while`. Raises what `entry` raises."""
         return entries_while(self.count, lambda i: self.entry(read, i), holds, guess)
 
     def last_while(self, read: ReadAt, holds: Callable[[Entry], bool], guess: float = 0.5) -> Entry | None:
-        """The last entry that `count_while` counts; None where it counts none. Raises as `entry`."""
+        """Return the last entry that `count_while` counts; None where it counts none. Raises what `entry` raises."""
         count = self.count_while(read, holds, guess)
         return self.entry(read, count - 1) if count else None
 
     def entry(self, read: ReadAt, i: int) -> Entry:
-        """Raises DamagedIndexError, and what `read` raises."""
+        """Return an entry. Raises DamagedIndexError, and what `read` raises."""
         size = self._kind.entry_bytes
         entry: Entry = self._kind.unpack(read(self.handle, i * size, size), self._base_offset)
         return entry
@@ -150,7 +150,7 @@ class SegmentIndexes:
 
     @classmethod
     def create(cls, name: Path, base_offset: Offset, suffix: str = "") -> "SegmentIndexes":
-        """Empty ones, in place of whatever is there; `name` is the segment's path without suffix."""
+        """Create empty ones, in place of any that are there; `name` is the segment's path without suffix."""
         return cls(
             IndexFile.create(_index_path(name, OFFSET_INDEX.suffix + suffix), OFFSET_INDEX, base_offset),
             IndexFile.create(_index_path(name, TIME_INDEX.suffix + suffix), TIME_INDEX, base_offset),
@@ -158,7 +158,7 @@ class SegmentIndexes:
 
     @classmethod
     def open(cls, name: Path, base_offset: Offset) -> "SegmentIndexes":
-        """As they are. Raises DamagedIndexError where that shows at once."""
+        """Open them as they are. Raises DamagedIndexError where that shows at once."""
         by_offset = IndexFile.open(_index_path(name, OFFSET_INDEX.suffix), OFFSET_INDEX, base_offset)
         by_time = IndexFile.open(_index_path(name, TIME_INDEX.suffix), TIME_INDEX, base_offset)
         if by_offset.count != by_time.count:
@@ -170,7 +170,7 @@ class SegmentIndexes:
         return self.by_offset.count
 
     def add(self, headers: Iterable[BatchHeader], position: int) -> None:
-        """These batches follow each other in the segment from `position`. After an OSError call `cut`."""
+        """Add batches that follow each other in the segment from `position`. After an OSError call `cut`."""
         due = []
         for header in headers:
             entries = self.cursor.passed(header, position)
@@ -182,7 +182,7 @@ class SegmentIndexes:
             self.by_time.append([entry for _, entry in due])
 
     def cut(self, count: int, cursor: IndexCursor) -> None:
-        """Back to `count` entries and to what `cursor` was then."""
+        """Cut back to `count` entries and to what `cursor` was then."""
         self.by_offset.cut(count)
         self.by_time.cut(count)
         self.cursor = cursor
@@ -192,7 +192,7 @@ class SegmentIndexes:
         self.by_time.handle.sync_data()
 
     def forget_from(self, log: FileHandle, base_offset: Offset, position: int) -> Offset:
-        """Do not count the entries from `position` on; returns the offset to which the batches before it lead.
+        """Stop counting the entries from `position` on, and return the offset to which the batches before it lead.
 
         The files stay as they are until `trim`. Reads only the batches after the last entry. Raises DamagedIndexError
         where entries and batches disagree.
@@ -215,14 +215,14 @@ class SegmentIndexes:
         return offset
 
     def trim(self) -> None:
-        """The files hold what is counted, and no more."""
+        """Cut the files to what is counted."""
         self.cut(self.count, self.cursor)
 
 
 def rebuild_indexes(name: Path, log: FileHandle, base_offset: Offset, end: int) -> tuple[SegmentIndexes, int, Offset]:
     """Write both indexes of a segment anew from the batches below `end`, and put them on disk.
 
-    Returns them with the place to which the batches lead: (`end`, the offset there), or the first damage before it.
+    It returns them with the place to which the batches lead: (`end`, the offset there), or the first damage before it.
     """
     built = SegmentIndexes.create(name, base_offset, TEMPORARY_SUFFIX)
     position, offset = 0, base_offset
@@ -233,7 +233,7 @@ def rebuild_indexes(name: Path, log: FileHandle, base_offset: Offset, end: int) 
             built.add([header], at)
             position, offset = at + header.batch_bytes, header.next_offset
     except CorruptLogError:
-        pass  # the caller sees it by the place
+        pass  # The caller sees it by the place.
     built.sync()
     for index, kind in ((built.by_offset, OFFSET_INDEX), (built.by_time, TIME_INDEX)):
         os.rename(index.handle.path, _index_path(name, kind.suffix))

@@ -1,20 +1,20 @@
-"""The segments of one log: which there are, which are open, where the log ends, and how old each is.
+"""The segments of one log: which segments there are, which are open, where the log ends, and how old each is.
 
-Owned by a `PartitionLog`. Its task rolls, drops and publishes the ends (`start_offset`, `tip`); readers in other
-threads take a `view`, which never reaches beyond the end that was published when it was taken. `OpenSegments` says
-which closed segments are open; one that is let go of, deleted or replaced by its compacted form stays open for as long
-as a reader or a sync holds it. Nothing here takes longer the more segments there are, except for retention and metrics.
+A `PartitionLog` owns it. Its task rolls, drops and publishes the ends (`start_offset`, `tip`); readers in other threads
+take a `view`, which never reaches beyond the end that was published when it was taken. `OpenSegments` holds the closed
+segments that are open; one that is let go of, deleted or replaced by its compacted form stays open for as long as a
+reader or a sync holds it. Nothing here takes longer the more segments there are, except for retention and metrics.
 
-A cut is the one change to bytes that readers may have under their eyes. It is made in a thread, while the task waits;
-`cuts` counts before any file changes, so that a reader compares it before and after, and throws away what it has read
-of two histories (`history`).
+A cut is the one change to bytes that readers may be reading. It is made in a thread, while the task waits; `cuts`
+counts before any file changes, so that a reader compares it before and after, and throws away what it has read of two
+histories (`history`).
 
 `NewestRecords` knows the time of the newest record of each closed segment: where a lookup by time begins. Times need
 not rise from segment to segment, so the search is over their running maximum, which does. Segments of an earlier life
-are looked at once, by the first lookup, in any thread. Compaction and deletion only lower a segment's newest time: a
-maximum that is too great costs a lookup one segment more, never a record. `ClosedSegmentTimes` says how old a closed
-segment is, for retention, which asks for the oldest one again and again: a segment is opened once when it becomes the
-oldest. One caller at a time, while nothing else deletes or replaces segments.
+are read once, by the first lookup, in any thread. Compaction and deletion only lower a segment's newest time: a maximum
+that is too great costs a lookup one segment more, never a record. `ClosedSegmentTimes` returns how old a closed segment
+is, for retention, which asks for the oldest one again and again: a segment is opened once when it becomes the oldest.
+It has one caller at a time, while nothing else deletes or replaces segments.
 """
 
 import logging
@@ -42,27 +42,28 @@ _AFTER_ALL_TIMES_MS = (1 << 63) - 1
 
 class _Running(NamedTuple):
     bases: Sequence[Offset]
-    """The very list that the maxima belong to: it only grows, and is replaced where anything else happens to it."""
+    """The very list that the maxima belong to: it only grows, and is replaced where it changes otherwise."""
     maxima: Sequence[int]
-    """Of the first segments of `bases`, each with all before."""
+    """The maxima of the first segments of `bases`, each with all before."""
 
 
 class NewestRecords:
     def __init__(self) -> None:
         self._known: dict[tuple[Offset, Offset], int] = {}
-        """By base and end offset: segments that are merged are other segments."""
+        """The times by base and end offset: segments that are merged are other segments."""
         self._running = _Running((), ())
 
     def note(self, bases: Sequence[Offset], end: Offset, newest_ms: int) -> None:
-        """Of the last of these segments, which is being closed."""
+        """Note the time of the last of these segments, which is being closed."""
         if len(self._known) > 2 * len(bases):
             self._forget_all_but(bases)
         self._known[bases[-1], end] = newest_ms
 
     def first_since(self, timestamp_ms: int, bases: Sequence[Offset], newest_of: Callable[[Offset], int]) -> int:
-        """Index of the first segment that may hold a record of `timestamp_ms` or later; of the active one at most.
+        """Return the index of the first segment that may hold a record of `timestamp_ms` or later; of the active one at
+        most.
 
-        `newest_of` looks at the segment with this base. Raises what it raises, but for damage.
+        `newest_of` reads the segment with this base. Raises what it raises, but for damage.
         """
         closed = len(bases) - 1
         running = self._running
@@ -91,7 +92,7 @@ class NewestRecords:
         self._running = running
 
     def _forget_all_but(self, bases: Sequence[Offset]) -> None:
-        """Segments were dropped or merged: what is known of them is of no use any more."""
+        """Forget all other segments: they were dropped or merged, and their times are of no use any more."""
         kept = {key: self._known.get(key) for key in pairwise(bases)}
         self._known = {key: newest_ms for key, newest_ms in kept.items() if newest_ms is not None}
 
@@ -101,13 +102,14 @@ class NewestRecords:
             try:
                 known = self._known[base, end] = newest_of(base)
             except (DamagedIndexError, CorruptLogError):
-                # Whoever searches it finds the damage, and sees to it.
+                # The search that needs it finds the damage, and handles it.
                 return _AFTER_ALL_TIMES_MS
         return known
 
 
 def newest_record_ms(segment: Segment, read: ReadAt) -> int:
-    """Of a closed one, from the last entry of its time index and the batches after it.
+    """Return the time of a closed segment's newest record, from the last entry of its time index and the batches after
+    it.
 
     Raises DamagedIndexError, CorruptLogError, and what `read` raises.
     """
@@ -121,7 +123,7 @@ def newest_record_ms(segment: Segment, read: ReadAt) -> int:
 
 
 class SegmentGoneError(Exception):
-    """The segment was dropped or replaced after the caller had looked: look again."""
+    """The segment was dropped or replaced after the caller had taken it: take a view again."""
 
 
 class SegmentSet:
@@ -130,24 +132,24 @@ class SegmentSet:
         self._open = open_segments
         self._newest = NewestRecords()
         self._bases = [facts.base_offset for facts in recovered.closed] + [recovered.active.base_offset]
-        """Replaced as a whole where segments go, because readers look at it from other threads."""
+        """The bases, replaced as a whole where segments go, because readers use them from other threads."""
         self._closed_bytes = {facts.base_offset: facts.size_bytes for facts in recovered.closed}
         self._closed: dict[Offset, Segment] = {}
         self._opening = threading.Lock()
-        """Held while files of closed segments are opened, built again, replaced or deleted."""
+        """A lock, held while files of closed segments are opened, built again, replaced or deleted."""
         self._replacing = range(0)
-        """Offsets whose files may be other ones than `_bases` says: nobody opens a segment among them."""
+        """The offsets whose files may differ from `_bases`: no thread opens a segment among them."""
         self._replace_failed = False
-        """Then they stay so for as long as the log is open."""
+        """True where they stay so for as long as the log is open."""
         self.start_offset = recovered.log_start
-        """First offset that is kept; never falls."""
+        """The first offset that is kept; it never falls."""
         self.cuts = 0
-        """How often the log was cut; counted when a cut begins."""
+        """The number of cuts of the log; counted when a cut begins."""
         self.is_being_cut = False
-        """Stays so where a cut has failed half-way."""
+        """True while a cut is made; it stays so where a cut has failed half-way."""
         self.active = recovered.active
         self.tip = recovered.end
-        """The end of the log; set after everything below it is written."""
+        """The end of the log, set after everything below it is written."""
 
     @property
     def size_bytes(self) -> int:
@@ -160,29 +162,29 @@ class SegmentSet:
         self._newest.note(self._bases, tip.offset, closed.indexes.cursor.max_timestamp_ms)
         self._closed_bytes[closed.base_offset] = closed.size
         self._keep_open(closed)
-        # In this order: readers find the tip's segment in the list, however late they look at it.
+        # The order matters: readers find the tip's segment in the list, however late they read it.
         self._bases.append(tip.offset)
         self.tip = LogPoint(tip.offset, tip.offset, 0, created_ms)
 
     def closed_segments(self) -> Iterator[ClosedSegment]:
-        """Oldest first; none is dropped meanwhile."""
+        """Yield the closed segments, oldest first; none is dropped meanwhile."""
         bases = self._bases
         for index in range(len(bases) - 1):
             yield ClosedSegment(bases[index], bases[index + 1], self._closed_bytes[bases[index]])
 
     def base_below(self, offset: Offset) -> Offset:
-        """Where the log would start if all segments were gone that lie below `offset` as a whole."""
+        """Return where the log would start if all segments were gone that lie below `offset` as a whole."""
         return self._bases[segments_below(offset, self._bases)]
 
     def drop_below(self, start: Offset) -> dict[Offset, int]:
-        """The log starts at `start` now; returns the segments that nobody needs any more, and their bytes."""
+        """Start the log at `start`, and return the segments that are not needed any more, and their bytes."""
         self.start_offset = max(self.start_offset, start)
         count = segments_below(self.start_offset, self._bases)
         dropped, self._bases = self._bases[:count], self._bases[count:]
         return {base: self._closed_bytes.pop(base) for base in dropped}
 
     def delete(self, dropped: Iterable[Offset]) -> None:
-        """The files of segments that were dropped, oldest first. Blocks. Raises OSError."""
+        """Delete the files of segments that were dropped, oldest first. Blocks. Raises OSError."""
         with self._opening:
             for base in dropped:
                 self._closed.pop(base, None)
@@ -192,7 +194,7 @@ class SegmentSet:
     def replace(self, span: Span) -> None:
         """Swap in the compacted form of some closed segments; then call `replaced`. Blocks. Raises OSError.
 
-        After an error only the next opening of the log can tell what is there.
+        After an error only the next opening of the log can see what is there.
         """
         with self._opening:
             self._replacing = range(span.base_offset, span.next_offset)
@@ -206,7 +208,7 @@ class SegmentSet:
                 raise
 
     def replaced(self, span: Span, size_bytes: int) -> None:
-        """One segment of this size stands where those of the span were."""
+        """Note that one segment of this size stands where those of the span were."""
         first, end = (bisect_left(self._bases, offset) for offset in span)
         for base in self._bases[first + 1 : end]:
             del self._closed_bytes[base]
@@ -215,7 +217,7 @@ class SegmentSet:
         self._replacing = range(0)
 
     def place_of(self, end: Offset) -> LogPoint:
-        """Where the batch starts that holds `end`, which lies in the log: to cut there. Blocks.
+        """Return where the batch starts that holds `end`, which lies in the log: to cut there. Blocks.
 
         Raises CorruptLogError, and OSError. The age of a segment that was closed counts from its last write.
         """
@@ -230,10 +232,10 @@ class SegmentSet:
         return LogPoint(offset, base, position, created_ms)
 
     def cut(self, place: LogPoint) -> None:
-        """The log ends at `place` and goes on in the segment there; what is cut off is gone. Nothing is synced.
+        """Cut the log at `place`; it goes on in the segment there, and what is cut off is gone. Nothing is synced.
 
         The last segments go first: whenever it is interrupted, what is left is a log. Blocks. Raises OSError; while
-        `is_being_cut` then, only the next opening can tell what is there, and nothing has changed where not.
+        `is_being_cut` then, only the next opening can see what is there; otherwise nothing has changed.
         """
         with self._opening:
             active = Segment.reopen(self._directory, place)
@@ -253,11 +255,11 @@ class SegmentSet:
 
     @property
     def first(self) -> Offset:
-        """Where the oldest segment begins."""
+        """Return where the oldest segment begins."""
         return self._bases[0]
 
     def empty_at(self, offset: Offset) -> tuple[Segment, bool]:
-        """An empty segment there, its names on disk, and whether nobody knows of it yet. Raises OSError."""
+        """Return an empty segment there, its names on disk, and whether it is not in the list yet. Raises OSError."""
         is_new = offset != self.active.base_offset
         segment = Segment.create(self._directory, offset) if is_new else self.active
         try:
@@ -269,11 +271,11 @@ class SegmentSet:
         return segment, is_new
 
     def remove(self, segment: Segment) -> None:
-        """What `empty_at` has made. Raises OSError."""
+        """Remove a segment that `empty_at` has made. Raises OSError."""
         delete_segment(self._directory, segment.base_offset)
 
     def start_anew(self, active: Segment) -> list[Offset]:
-        """The log is empty now, and goes on in `active`; returns the segments whose files nobody needs any more."""
+        """Make the log empty, going on in `active`, and return the segments whose files are not needed any more."""
         with self._opening:
             self.is_being_cut = True
             self.cuts += 1
@@ -286,7 +288,8 @@ class SegmentSet:
         return gone
 
     def history(self, read: ReadAt) -> int:
-        """To be compared with `cuts` after a read: where it is another number, what was read may be torn.
+        """Return a number to be compared with `cuts` after a read: where they differ, the bytes that were read may be
+        torn.
 
         Waits for a cut that is being made: with `read_cached` that raises NotCachedError. Raises StorageFailedError
         where it has failed.
@@ -303,11 +306,11 @@ class SegmentSet:
         return history
 
     def has(self, span: Span) -> bool:
-        """Whether closed segments begin and end where the span does."""
+        """Return whether closed segments begin and end where the span does."""
         return all(self._bases[bisect_left(self._bases, offset) :][:1] == [offset] for offset in span)
 
     def view(self, offset: Offset, read: ReadAt) -> SegmentView:
-        """The segment that holds `offset`, which lies in [start_offset, tip.offset).
+        """Return the segment that holds `offset`, which lies in [start_offset, tip.offset).
 
         Opening a closed segment waits for the disk: with `read_cached` that raises NotCachedError. Raises
         SegmentGoneError, and StorageFailedError where replacing it has failed.
@@ -319,7 +322,7 @@ class SegmentSet:
         base = bases[index]
         if base == tip.segment:
             if active.base_offset != base:
-                raise SegmentGoneError  # It was rolled between the two looks.
+                raise SegmentGoneError  # The segment was rolled between the two looks.
             return SegmentView(active, tip.position, tip.offset)
         segment = self._open_closed(base, read)
         if self._bases is not bases:
@@ -328,7 +331,7 @@ class SegmentSet:
         return SegmentView(segment, segment.size, bases[index + 1])
 
     def views_since(self, timestamp_ms: int, up_to: Offset, read: ReadAt) -> Iterator[SegmentView]:
-        """The segments that start below `up_to`, in order, without those that hold nothing as young as that.
+        """Yield the segments that start below `up_to`, in order, without those that hold nothing as young as that.
 
         The first call after a start looks at every segment once. Raises as `view`.
         """
@@ -341,12 +344,12 @@ class SegmentSet:
             index += 1
 
     def rebuild_indexes(self, base: Offset) -> None:
-        """Of a closed segment. Blocks. Raises OSError, SegmentGoneError."""
+        """Rebuild the indexes of a closed segment. Blocks. Raises OSError, SegmentGoneError."""
         with self._opening:
             self._opened(base).rebuild_indexes()
 
     def glimpse(self, base: Offset) -> Segment:
-        """A closed segment, which does not stay open for it. Blocks. Raises as `view`, and OSError."""
+        """Return a closed segment, which does not stay open for it. Blocks. Raises what `view` raises, and OSError."""
         with self._opening:
             return self._found(base)
 
@@ -379,7 +382,7 @@ class SegmentSet:
         self._open.note(self, segment.base_offset)
 
     def let_go(self, base: Offset) -> None:
-        """Of a closed segment that has not been read for longest."""
+        """Let go of a closed segment that has not been read for longest."""
         self._closed.pop(base, None)
 
 
@@ -392,13 +395,13 @@ class ClosedSegmentTimes:
         self._last: tuple[ClosedSegment, SegmentTimes] | None = None
 
     def known(self, segment: ClosedSegment) -> SegmentTimes:
-        """Without a look at the disk. Raises NotCachedError."""
+        """Return the times without reading the disk. Raises NotCachedError."""
         if self._last is None or self._last[0] != segment:
             raise NotCachedError
         return self._last[1]
 
     def look(self, segment: ClosedSegment) -> SegmentTimes:
-        """Blocks. Raises OSError."""
+        """Return the times. Blocks. Raises OSError."""
         try:
             return self.known(segment)
         except NotCachedError:
@@ -412,6 +415,6 @@ def _times_of(segment: Segment) -> SegmentTimes:
     try:
         return SegmentTimes(newest_record_ms(segment, read_blocking), written_ms)
     except (DamagedIndexError, CorruptLogError) as error:
-        # What is damaged must not be kept for ever. Whoever reads it has the index built again.
+        # A damaged segment must not be kept for ever. A reader of it has the index built again.
         logger.warning("%s: its age is that of its file: %s", segment.log.path, error)
         return SegmentTimes(written_ms, written_ms)

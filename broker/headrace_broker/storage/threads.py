@@ -21,18 +21,19 @@ from typing import ParamSpec, Protocol, TypeVar
 from headrace.core.types import Offset
 
 CLOSED_SEGMENTS_OPEN_MAX = 1024
-"""Closed segments that a broker keeps open for its readers, or fewer where it may not open many files."""
+"""The number of closed segments that a broker keeps open for its readers, or fewer where it may not open many files."""
 SYNC_THREADS_MAX = 16
 READ_THREADS_MAX = 8
-"""Threads of their own: readers of cold data never stand before an `fdatasync`."""
+"""The number of threads of their own for reads: readers of cold data never wait behind an `fdatasync`."""
 
 
 _FILES_SHARE = 12
-"""A segment is three files; a quarter of all descriptors are for closed segments at most."""
+"""The share of descriptors for a segment: it is three files, and a quarter of all descriptors are for closed segments
+at most."""
 
 
 class Owner(Protocol):
-    """A log's `SegmentSet`."""
+    """The owner of an open segment: a log's `SegmentSet`."""
 
     def let_go(self, base: Offset) -> None: ...
 
@@ -44,10 +45,11 @@ class OpenSegments:
         self._segments_max = min(segments_max, max(1, soft // _FILES_SHARE)) if limited else segments_max
         self._lock = threading.Lock()
         self._used: OrderedDict[tuple[int, Offset], weakref.ref[Owner]] = OrderedDict()
-        """By log and base offset, in the order of use. Logs that are closed leave their places behind for a while."""
+        """The segments by log and base offset, in the order of use. Closed logs leave their places behind for a
+        while."""
 
     def note(self, owner: Owner, base: Offset) -> None:
-        """The segment is open and in use just now; another may have to go."""
+        """Note that the segment is open and in use just now; another may have to go."""
         key = (id(owner), base)
         with self._lock:
             self._used[key] = weakref.ref(owner)
@@ -71,15 +73,15 @@ class StorageThreads:
         self.open_segments = OpenSegments()
 
     async def sync(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run what writes and syncs."""
+        """Run a call that writes and syncs."""
         return await _run(self._syncs, call, *args, **kwargs)
 
     async def read(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run what reads."""
+        """Run a call that reads."""
         return await _run(self._reads, call, *args, **kwargs)
 
     def close(self) -> None:
-        """Wait for what runs; nothing new is taken."""
+        """Wait for what runs; no new call is taken."""
         self._syncs.shutdown()
         self._reads.shutdown()
 

@@ -28,9 +28,9 @@ from headrace.core.errors import HeadraceError, InvalidRequestError, RemoteError
 from headrace.core.limits import COMMIT_WAIT_MS_MAX, DELIVERY_TIMEOUT_MS_DEFAULT, PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.arrays import long_numbers
 from headrace.core.records.arrow_message import times_in
-from headrace.core.staging.coordinator import Status
 from headrace.core.staging.decisions import Share, StagedBatch
 from headrace.core.staging.requests import Staging, commit_body, parse_staging, parse_status, writer_path
+from headrace.core.staging.writer_machine import Status
 from headrace.core.staging.writers import WriterName
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
 

@@ -5,7 +5,7 @@ before the operator dies: the next plan goes on from there. An action that meets
 the rest of its topic's; the next plan decides again. For groups: one write per object and pass, and everything that
 follows from it is planned once it is seen.
 
-A `Change` is one election or reassignment of one partition; a `Budget` says how much may change in one pass.
+A `Change` is one election or reassignment of one partition; a `Budget` bounds how much may change in one pass.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ REASSIGNMENTS_MAX = 10
 
 
 class ChangeKind(StrEnum):
-    """What people count, and hear of."""
+    """The kinds of changes that are counted and announced."""
 
     ELECTED = "the leader was gone"
     ELECTED_UNCLEANLY = "the leader was gone, and so was everybody in sync"
@@ -40,31 +40,31 @@ class ChangeKind(StrEnum):
 
 
 UNCLEAN = frozenset({ChangeKind.ELECTED_UNCLEANLY, ChangeKind.RESORTED})
-"""Acknowledged records may be lost."""
+"""The kinds after which acknowledged records may be lost."""
 ELECTIONS = UNCLEAN | {ChangeKind.ELECTED, ChangeKind.MOVED, ChangeKind.RETURNED}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Write `state`."""
+    """The write of one partition's `state`."""
 
     state: PartitionState
     reason: str
     kinds: tuple[ChangeKind, ...]
     cause: str = ""
-    """Of an election, as a clause that is the same for all partitions which it befalls."""
+    """The cause of an election, as a clause that is the same for all partitions with that cause."""
     loss: str = ""
-    """What people must be told: records may be missing; empty where none can be."""
+    """The loss that people must know of: records may be missing; empty where none can be."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """What one pass may still do, over all topics. Made anew for each pass, from what is observed."""
+    """The changes that one pass may still make, over all topics. Made anew for each pass, from what is observed."""
 
     returns: int = LEADER_RETURNS_MAX
     moves: int = REASSIGNMENTS_MAX
     leads: Counter[BrokerId] = field(default_factory=Counter)
-    """Partitions that each broker leads, whatever their topic."""
+    """The number of partitions that each broker leads, whatever their topic."""
 
     @classmethod
     def of(cls, states: Iterable[PartitionState], observed: Observed) -> "Budget":
@@ -74,17 +74,17 @@ class Budget:
 
 
 def leaders_of(states: Iterable[PartitionState], observed: Observed) -> Counter[BrokerId]:
-    """Partitions that each live broker leads."""
+    """Return the number of partitions that each live broker leads."""
     return Counter(s.leader.broker for s in states if s.leader is not None and observed.holds(s.leader))
 
 
 def is_copying(state: PartitionState, observed: Observed) -> bool:
-    """Whether data moves just now: a new replica whose broker is away takes nobody's turn."""
+    """Return whether data moves just now: a new replica whose broker is away does not count."""
     return any(observed.state_of(broker) is not BrokerState.LOST for broker in state.adding)
 
 
 def revised(state: PartitionState, **changes: Any) -> PartitionState:
-    """As it is after `changes`, with the next partition epoch."""
+    """Return the state after `changes`, with the next partition epoch."""
     return replace(state, partition_epoch=PartitionEpoch(state.partition_epoch + 1), **changes)
 
 
@@ -96,7 +96,7 @@ class Notice:
     message: str
     warning: bool = False
     about: str = ""
-    """What else tells it from others of its reason: `group_events` holds back repetitions."""
+    """The text that distinguishes it from others of its reason: `group_events` holds back repetitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +104,19 @@ class CreateSet:
     set: PartitionSet
     reason: str
     notices: tuple[Notice, ...] = ()
-    """Of the topic."""
+    """The notices of the topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceSet:
-    """PUT with the resourceVersion that was observed."""
+    """A PUT with the resourceVersion that was observed."""
 
     set: PartitionSet
     reason: str
     notices: tuple[Notice, ...] = ()
-    """Of the topic."""
+    """The notices of the topic."""
     kinds: tuple[ChangeKind, ...] = ()
-    """Of all changes in it, for those who count them."""
+    """The kinds of all changes in it, for counting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,8 @@ class DeleteSet:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOrphanSet:
-    """Only if the API server, asked once more, has no Topic of this uid: a stale view must cost no topic its seats."""
+    """The deletion of a set, made only if the API server, asked once more, has no Topic of this uid: a stale view must
+    cost no topic its seats."""
 
     set: PartitionSet
     reason: str
@@ -140,7 +141,7 @@ class SetFinalizers:
     reason: str
     notices: tuple[Notice, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """To be set beside those that there are."""
+    """The annotations to be set beside those that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class PatchTopic:
-    """Merged into what was observed."""
+    """A patch, merged into what was observed."""
 
     topic: Topic
     patch: Mapping[str, Any]
@@ -180,7 +181,8 @@ class PatchTopic:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTopic:
-    """Only if the API server, asked once more, has no group with offsets in it: a stale view must cost nobody any."""
+    """The release of a topic, made only if the API server, asked once more, has no group with offsets in it: a stale
+    view must cost no group its offsets."""
 
     topic: Topic
     finalizers: tuple[str, ...]
@@ -197,14 +199,14 @@ class SetGroupFinalizers:
 
 @dataclass(frozen=True, slots=True)
 class WriteGroupStatus:
-    """PUT of the status, whole."""
+    """A PUT of the whole status."""
 
     group: ConsumerGroup
-    """As it is to be, with the resourceVersion that was observed."""
+    """The new group, with the resourceVersion that was observed."""
     reason: str
     notices: tuple[Notice, ...] = ()
     assigns: bool = False
-    """Whether a new target is in it."""
+    """True where a new target is in it."""
 
 
 TopicAction: TypeAlias = CreateTopic | PatchTopic | ReleaseTopic | PatchStatus

@@ -3,10 +3,10 @@
 `GET /v1/brokers/{id}/held` answers a `BrokerReport`; with `topicUid` of these topics alone. `cluster_recovery` and
 `reclaiming` decide with it.
 
-`POST /v1/brokers/{id}/promises` asks about partitions whose ISR nobody can renew, and answers `Promises`. A broker
+`POST /v1/brokers/{id}/promises` asks about partitions whose ISR no broker can renew, and answers `Promises`. A broker
 answers for a partition once it has put the epoch that is asked about on its disk, and has applied a state, no older
-than the one that the operator saw, in which nobody leads: from then on it leads and votes in no earlier epoch, nor for
-any leader of this one, whatever comes later, and its log stays as it says. A partition that it leaves out is asked
+than the one that the operator saw, which has no leader: from then on it leads and votes in no earlier epoch, nor for
+any leader of this one, whatever comes later, and its log stays as reported. A partition that it leaves out is asked
 about again.
 """
 
@@ -43,30 +43,33 @@ _NO_EPOCHS = Epochs(LeaderEpoch(0), PartitionEpoch(0))
 @dataclass(frozen=True, slots=True)
 class HeldLog:
     last_epoch: LeaderEpoch
-    """Of its last batch, -1 where it is empty."""
+    """The epoch of its last batch, -1 where it is empty."""
     log_end: Offset
-    """Where it is not open: as far as the headers of its batches tell."""
+    """The end of the log; where it is not open, as far as the headers of its batches show."""
     leads: bool = False
     damage: str = ""
-    """Why the log is not intact, as a clause; empty where it is, or where that is not known."""
+    """The reason why the log is not intact, as a clause; empty where it is, or where that is not known."""
     trouble: str = ""
-    """Why it cannot be opened, as a clause; then the numbers mean nothing."""
+    """The reason why it cannot be opened, as a clause; then the numbers mean nothing."""
     seen_epoch: LeaderEpoch = NO_EPOCH
-    """The greatest that this broker has acted on, and goes below no more, whatever its log holds."""
+    """The greatest epoch that this broker has acted on: it never goes below it, whatever its log holds."""
     regressed: bool = False
-    """The API server shows another state than this broker knows to have landed, under no greater epoch."""
+    """True where the API server shows another state than this broker knows to have landed, under no greater epoch."""
     set_aside: bool = False
-    """It is in `orphaned/`: closed, and nobody leads or votes with it until a PartitionSet names it again."""
+    """True where it is in `orphaned/`: closed, and no broker leads or votes with it until a PartitionSet names it
+    again."""
     namespace: str = ""
-    """Of its topic; empty where that is not known."""
+    """The namespace of its topic; empty where that is not known."""
     applied_epoch: LeaderEpoch = NO_EPOCH
-    """In which its replica takes part or leads, while it is open: the broker may have heard of later ones."""
+    """The epoch in which its replica takes part or leads, while it is open: the broker may know of later ones."""
     leads_late: bool = False
-    """It leads, in an epoch that others know to be over. Not told by the broker itself, which has not heard of it."""
+    """True where it leads in an epoch that others know to be over. The broker itself, which does not know it, does not
+    report this."""
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The greatest of all replicas' holds every committed record (Raft's and Kafka's rule)."""
+        """Return the rank: the log with the greatest of all replicas holds every committed record (Raft's and Kafka's
+        rule)."""
         return self.last_epoch, self.log_end
 
 
@@ -74,7 +77,7 @@ class HeldLog:
 class BrokerReport:
     seat: Seat
     known: Mapping[PartitionKey, Epochs]
-    """The latest that this broker has heard of each partition, of those it does not hold as well."""
+    """The latest epochs that this broker knows for each partition, also for those that it does not hold."""
     logs: Mapping[PartitionKey, HeldLog]
 
     def to_object(self) -> dict[str, Any]:
@@ -97,7 +100,7 @@ class BrokerReport:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> "BrokerReport":
-        """Raises RemoteError for what is no such report."""
+        """Parse a report. Raises RemoteError for what is no such report."""
         try:
             seat = Seat(BrokerId(document["broker"]), Incarnation(document["incarnation"]))
             partitions = [(_key(entry), entry) for entry in document["partitions"]]
@@ -111,7 +114,7 @@ class BrokerReport:
 def known_epochs(
     remembered: Mapping[PartitionKey, LeaderEpoch], *heard: Mapping[PartitionKey, PartitionState]
 ) -> dict[PartitionKey, Epochs]:
-    """The greatest of all that a broker has heard, of each of the two: what is set above them is believed by everybody.
+    """Return the greatest that a broker knows of each of the two epochs: every reader accepts what is set above them.
 
     A set that was deleted and made anew begins again with low partition epochs, while replicas still go by the old one.
     """
@@ -168,14 +171,14 @@ _INT32_MAX, _INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 @dataclass(frozen=True, slots=True)
 class PromisedLog:
     last_epoch: LeaderEpoch
-    """Of its last batch, -1 where it is empty."""
+    """The epoch of its last batch, -1 where it is empty."""
     log_end: Offset
     durable_end: Offset
     damage: str = ""
-    """Why the log is not intact, as a clause; empty where it is: then a seat in the ISR is renewed."""
+    """The reason why the log is not intact, as a clause; empty where it is: then a seat in the ISR is renewed."""
 
     def rank(self, durability: Durability) -> tuple[int, int]:
-        """The greatest of all replicas' holds most of what was acknowledged."""
+        """Return the rank: the log with the greatest of all replicas holds most of what was acknowledged."""
         return self.last_epoch, self.durable_end if durability is Durability.FSYNC else self.log_end
 
 
@@ -204,7 +207,7 @@ class Promises:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> "Promises":
-        """Raises RemoteError for what is no such answer."""
+        """Parse an answer. Raises RemoteError for what is no such answer."""
         try:
             broker, incarnation = (_whole(document, name, _INT64_MAX) for name in ("broker", "incarnation"))
             seat = Seat(BrokerId(broker), Incarnation(incarnation))
@@ -214,7 +217,7 @@ class Promises:
 
 
 def promises_request_object(questions: Mapping[PartitionKey, Epochs]) -> dict[str, Any]:
-    """The body of the request."""
+    """Return the body of the request."""
     return {
         "partitions": [
             {
@@ -229,7 +232,8 @@ def promises_request_object(questions: Mapping[PartitionKey, Epochs]) -> dict[st
 
 
 def parse_promises_request(document: Any) -> dict[PartitionKey, Epochs]:
-    """Raises ValueError, with a sentence, for what `promises_request_object` does not make."""
+    """Parse the body of the request. Raises ValueError, with a sentence, for what `promises_request_object` does not
+    make."""
     try:
         entries = document["partitions"]
         well_formed = isinstance(document, dict) and isinstance(entries, list) and len(document) == 1
@@ -245,7 +249,7 @@ def parse_promises_request(document: Any) -> dict[PartitionKey, Epochs]:
 
 
 def may_promise(applied: PartitionState | None, asked: Epochs) -> bool:
-    """Whether a broker that has applied this state, and nothing newer, may answer."""
+    """Return whether a broker that has applied this state, and nothing newer, may answer."""
     return (
         applied is not None
         and applied.leader is None
@@ -276,7 +280,7 @@ def _promised_log(entry: Mapping[str, Any]) -> PromisedLog:
 
 
 def _whole(entry: Mapping[str, Any], name: str, most: int, *, least: int = 0) -> int:
-    """JSON knows one kind of number: 3.0 is a whole one."""
+    """Return a whole number: JSON knows one kind of number, and 3.0 is a whole one."""
     number = entry[name]
     if isinstance(number, bool) or not isinstance(number, int | float) or number != number // 1:
         raise TypeError(f"{name} is not a whole number")

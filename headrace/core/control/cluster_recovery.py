@@ -1,6 +1,6 @@
-"""`headrace cluster recover`: which partitions stay offline by themselves, and what to write so that they come back.
+"""`headrace cluster recover`: the partitions that stay offline by themselves, and the writes that bring them back.
 
-    online ── the API's epochs are not below what brokers know, and its leader leads ──> left alone
+online ── the API's epochs are not below what brokers know, and its leader leads ──> left alone
     the API went back (restored etcd), or placed the partition anew on another broker (its set was deleted)
         ── every replica has reported ──> the greatest (epoch, end) leads, alone, in epochs above all that is known
         ── one has not ──────────────────> stuck: it may have more (any other such broker is a loss that is named)
@@ -34,26 +34,26 @@ _NOTHING = HeldLog(LeaderEpoch(-1), Offset(0))
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Everything that is known."""
+    """The state of the cluster: everything that is known."""
 
     topics: Sequence[Topic]
-    """Those to look at."""
+    """The topics to check."""
     sets: Sequence[PartitionSet]
     reports: Mapping[BrokerId, BrokerReport]
     silent: Mapping[BrokerId, str]
-    """Brokers that have not reported, and why, as a clause."""
+    """The brokers that have not reported, and the reason, as a clause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """`state` is what its set says of it afterwards."""
+    """A recovered partition; `state` is the entry in its set afterwards."""
 
     topic: TopicName
     uid: TopicUid
     state: PartitionState
     reason: str
     losses: tuple[str, ...]
-    """What people must be told: records may be missing."""
+    """The losses that people must know of: records may be missing."""
 
     @property
     def place(self) -> str:
@@ -73,17 +73,17 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class NeverPlaced:
-    """Partitions of a topic that never stood on a broker, so that there is nothing to bring back."""
+    """The partitions of a topic that never stood on a broker, so that there is nothing to bring back."""
 
     topic: TopicName
     count: int
     reason: str
-    """What the topic's condition Ready says, as a clause."""
+    """The reason in the topic's condition Ready, as a clause."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """Records of a partition that is well, on a broker that is no replica of it: of another history."""
+    """Records of a partition that is well, on a broker that is no replica of it: they are of another history."""
 
     topic: TopicName
     partition: PartitionId
@@ -98,23 +98,24 @@ class LeftBehind:
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
     writes: tuple[PartitionSet, ...]
-    """By compare-and-set on the versions that were observed."""
+    """The writes, by compare-and-set on the versions that were observed."""
     recovered: tuple[Recovered, ...]
     stuck: tuple[Stuck, ...]
     online: int
-    """Partitions that are well."""
+    """The number of partitions that are well."""
     left_behind: tuple[LeftBehind, ...] = ()
     never_placed: tuple[NeverPlaced, ...] = ()
-    """Neither online nor offline: no failure of recovery."""
+    """The partitions that are neither online nor offline: no failure of recovery."""
 
     @property
     def offline(self) -> tuple[Recovered | Stuck, ...]:
-        """As things are, before the writes."""
+        """Return the partitions that are offline before the writes."""
         return (*self.recovered, *self.stuck)
 
 
 def plan_recovery(cluster: Cluster) -> RecoveryPlan:
-    """Idempotent: once its writes have landed and the brokers have followed, nothing is left to do."""
+    """Plan the recovery. It is idempotent: once its writes have landed and the brokers have followed, nothing is left
+    to do."""
     writes: list[PartitionSet] = []
     findings: list[Recovered | Stuck | None] = []
     left_behind: list[LeftBehind] = []
@@ -148,7 +149,8 @@ def _name(partition_set: PartitionSet) -> str:
 
 
 def _unplaced(topic: Topic, cluster: Cluster) -> tuple[list[Stuck], list[NeverPlaced]]:
-    """Its partitions that no set places: those that a broker knows have lost their set, the others never had one."""
+    """Return the partitions that no set places: those that a broker knows have lost their set, the others never had
+    one."""
     placed = {state.id for s in cluster.sets if s.topic_uid == topic.uid for state in s.partitions}
     missing = [PartitionId(number) for number in range(topic.spec.partitions) if number not in placed]
     known = {key for report in cluster.reports.values() for key in (*report.known, *report.logs)}
@@ -162,7 +164,7 @@ def _unplaced(topic: Topic, cluster: Cluster) -> tuple[list[Stuck], list[NeverPl
 
 
 def _why_not_ready(topic: Topic) -> str:
-    """As a clause, in the operator's own words where it has said something."""
+    """Return the reason as a clause, in the operator's own words where it has written some."""
     ready = [each for each in topic.status.get("conditions") or () if each.get("type") == "Ready"]
     if not ready or ready[0].get("status") == "True":
         return "the operator has not looked at the topic since"
@@ -171,7 +173,7 @@ def _why_not_ready(topic: Topic) -> str:
 
 
 def _look_at(partition_set: PartitionSet, state: PartitionState, cluster: Cluster) -> Recovered | Stuck | None:
-    """None where the partition is online."""
+    """Return what to do about one partition; None where it is online."""
     key, topic = partition_set.key(state.id), partition_set.topic_name
     told = {broker: report.logs[key] for broker, report in cluster.reports.items() if key in report.logs}
     known = _highest(state, key, told.values(), cluster.reports.values())
@@ -188,7 +190,8 @@ def _look_at(partition_set: PartitionSet, state: PartitionState, cluster: Cluste
 
 
 def _as_led(log: HeldLog, known: Epochs) -> HeldLog:
-    """Who leads in an epoch that is over leads no more, or has not acted on it yet, though its broker may know."""
+    """Return the log without the lead where that is in an epoch that is over, or was not acted upon yet, though its
+    broker may know of it."""
     latest = log.applied_epoch == known.leader_epoch
     return replace(log, leads=log.leads and latest, leads_late=log.leads and not latest)
 
@@ -206,7 +209,7 @@ def _left_behind(partition_set: PartitionSet, state: PartitionState, cluster: Cl
 def _highest(
     state: PartitionState, key: PartitionKey, logs: Iterable[HeldLog], reports: Iterable[BrokerReport]
 ) -> Epochs:
-    """Above these the new epochs must be."""
+    """Return the epochs that the new ones must be above."""
     known = [report.known[key] for report in reports if key in report.known]
     promised = [max(log.last_epoch, log.seen_epoch) for log in logs]
     leader_epochs = [state.leader_epoch, *(each.leader_epoch for each in known), *promised]
@@ -215,7 +218,7 @@ def _highest(
 
 
 def _why_recover(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, HeldLog]) -> str:
-    """As a clause; empty where the API is not behind."""
+    """Return the reason for a recovery as a clause; empty where the API is not behind."""
     if state.leader_epoch < known.leader_epoch:
         return f"the API says leader epoch {state.leader_epoch}, but brokers have seen {known.leader_epoch}"
     if state.partition_epoch < known.partition_epoch:
@@ -230,11 +233,12 @@ def _why_recover(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, H
 
 
 def _best(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, HeldLog]) -> BrokerId | None:
-    """Who holds the greatest (epoch, end); of equals, one who is a replica already. None where nobody holds anything.
+    """Return the broker with the greatest (epoch, end); of equals, one that is a replica already. None where no broker
+    holds a log.
 
-    Where the API is behind, whoever leads in the latest epoch comes first: it commits while others are asked. So may
-    one that leads in an epoch before, if nobody has more. An empty log counts where it belongs: of a partition
-    that was never written to.
+    Where the API is behind, the leader in the latest epoch comes first: it commits while others are asked. So may one
+    that leads in an epoch before, if nobody has more. An empty log counts where it belongs: of a partition that was
+    never written to.
     """
     replicas, is_behind = state.replicas, _is_behind(state, known, logs)
     holding = [broker for broker, log in logs.items() if not log.trouble and (log.log_end > 0 or broker in replicas)]
@@ -255,7 +259,7 @@ def _is_behind(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, Hel
 
 
 def _why_blocked(state: PartitionState, logs: Mapping[BrokerId, HeldLog], cluster: Cluster) -> str:
-    """Why nothing may be decided now, as a clause."""
+    """Return the reason why nothing may be decided now, as a clause."""
     for broker in state.replicas:
         if broker not in cluster.reports:
             why = cluster.silent.get(broker, "it has no Lease")
@@ -272,7 +276,7 @@ def _elected(
     logs: Mapping[BrokerId, HeldLog],
     reports: Mapping[BrokerId, BrokerReport],
 ) -> PartitionState:
-    """The state under which the best log leads; where nobody holds a log, whoever is a replica may."""
+    """Return the state under which the best log leads; where no broker holds a log, any replica may."""
     best = _best(state, known, logs)
     leader = reports[best].seat if best is not None else None
     replicas = state.replicas
@@ -294,7 +298,7 @@ def _losses(
     state: PartitionState, known: Epochs, logs: Mapping[BrokerId, HeldLog], silent: Mapping[BrokerId, str]
 ) -> tuple[str, ...]:
     best = _best(state, known, logs)
-    # What went back may name the replicas of an older time: the latest log may be on any broker.
+    # The state that went back may name the replicas of an older time: the latest log may be on any broker.
     losses = [
         f"broker {broker} has not reported ({why}) and may hold later records" for broker, why in sorted(silent.items())
     ]

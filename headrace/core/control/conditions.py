@@ -1,10 +1,10 @@
 """The conditions of Topics and ConsumerGroups, and the Events that people read.
 
-As Kubernetes has it, `lastTransitionTime` moves when `status` does, and only then. Of the changes in one PartitionSet
+As Kubernetes has it, `lastTransitionTime` moves when `status` does, and only then. For the changes in one PartitionSet
 people get few Events, however many partitions a broker takes with it: one for all partitions that changed leaders for
-the same cause, and one for all that lost records in the same way. What only the topic's conditions tell (offline,
-under-replicated, reassigned) is announced with those. A `Restraint` (one per operator process) bounds them further: of
-one reason (and `about`) about one object, at most one notice in an interval. Pure.
+the same cause, and one for all that lost records in the same way. Changes that only the topic's conditions show
+(offline, under-replicated, reassigned) are announced with those. A `Restraint` (one per operator process) bounds them
+further: of one reason (and `about`) about one object, at most one notice in an interval. Pure.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,8 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import BrokerId
 
 GROUP_EVENT_INTERVAL_MS = 30_000
-"""Of one kind people hear so often at most, for each group: a group that rebalances all the time is one Event."""
+"""The shortest time between two Events of one kind for each group: a group that rebalances all the time is one
+Event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,9 @@ class Condition:
     type: ConditionType
     true: bool
     reason: str
-    """CamelCase, for programs."""
+    """The reason in CamelCase, for programs."""
     message: str
-    """For people; where something is wrong, with the remedy."""
+    """The message for people; where something is wrong, with the remedy."""
 
     @classmethod
     def on(cls, type_: ConditionType, reason: str, message: str = "") -> "Condition":
@@ -46,7 +47,7 @@ class Condition:
 def render(
     condition: Condition, previous: Mapping[str, Mapping[str, Any]], generation: int, now_ms: int
 ) -> dict[str, Any]:
-    """The condition as it is written; `previous` are the conditions by type that are there now."""
+    """Return the condition as it is written; `previous` are the conditions by type that are there now."""
     before = previous.get(condition.type, {})
     moved = before.get("status") != condition.status or "lastTransitionTime" not in before
     return {
@@ -64,7 +65,7 @@ def by_type(conditions: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, A
 
 
 def notices(conditions: Sequence[Condition], previous: Mapping[str, Mapping[str, Any]]) -> tuple[Notice, ...]:
-    """What people should hear of: Ready with another status or reason, the others switched on or off."""
+    """Return the notices for people: Ready with another status or reason, the others switched on or off."""
     heard = []
     for condition in conditions:
         before = previous.get(condition.type, {})
@@ -73,7 +74,7 @@ def notices(conditions: Sequence[Condition], previous: Mapping[str, Mapping[str,
             case ConditionType.READY if switched or before.get("reason") != condition.reason:
                 message = condition.message or "every partition has a live leader"
                 heard.append(Notice(condition.reason, message, warning=not condition.true))
-            case ConditionType.UNDER_REPLICATED if switched and not heard:  # with Ready it goes without saying
+            case ConditionType.UNDER_REPLICATED if switched and not heard:  # Ready implies it.
                 message = condition.message or "every replica is in sync"
                 heard.append(Notice(condition.reason, message, warning=condition.true))
             case ConditionType.REASSIGNING if switched and condition.true:
@@ -105,7 +106,7 @@ def _rfc3339(time_ms: int) -> str:
 
 
 _LISTED_MAX: Final = 10
-"""Partitions that a message names; the rest is counted."""
+"""The number of partitions that a message names; the rest is counted."""
 _REASONS: Final = {
     ChangeKind.ELECTED: "LeaderElected",
     ChangeKind.MOVED: "LeaderMoved",
@@ -115,7 +116,7 @@ _LOSSES: Final = {ChangeKind.ELECTED_UNCLEANLY: "UncleanLeaderElection", ChangeK
 
 
 def announce(changes: Sequence[Change]) -> tuple[Notice, ...]:
-    """`changes` are those of one write."""
+    """Return the notices of `changes`, which are those of one write."""
     return (*_elections(changes), *_losses(changes))
 
 
@@ -143,7 +144,7 @@ def _grouped(changes: Sequence[Change], alike: Callable[[Change], Hashable]) -> 
 
 
 def named(states: Sequence[PartitionState]) -> str:
-    """`partition 3`, or `partitions 0, 1, 2`; of many, the first."""
+    """Return `partition 3`, or `partitions 0, 1, 2`; of many, the first ones."""
     ids = [str(state.id) for state in states]
     shown = ", ".join(ids[:_LISTED_MAX])
     more = f" and {len(ids) - _LISTED_MAX} more" if len(ids) > _LISTED_MAX else ""
@@ -151,7 +152,7 @@ def named(states: Sequence[PartitionState]) -> str:
 
 
 def named_brokers(brokers: Sequence[BrokerId]) -> str:
-    """`broker 3`, or `brokers 0, 1`, in the order given."""
+    """Return `broker 3`, or `brokers 0, 1`, in the order given."""
     return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"
 
 
@@ -159,10 +160,11 @@ class Restraint:
     def __init__(self, interval_ms: int = GROUP_EVENT_INTERVAL_MS) -> None:
         self._interval_ms = interval_ms
         self._until_ms: dict[tuple[str, str, str], int] = {}
-        """By the uid of the object, the reason and `about`; those of the last interval, oldest first."""
+        """The ends of intervals by the uid of the object, the reason and `about`; those of the last interval, oldest
+        first."""
 
     def heard(self, uid: str, notices: Iterable[Notice], now_ms: int) -> list[Notice]:
-        """Those to be recorded."""
+        """Return the notices to be recorded."""
         self._forget(now_ms)
         told = []
         for notice in notices:

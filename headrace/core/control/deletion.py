@@ -1,8 +1,8 @@
-"""How a topic goes, as `api.md` has it.
+"""The deletion of a topic, as `api.md` describes it.
 
 `Delete`: the finalizer holds the Topic; every set is marked `deleting`; brokers delete the data and take themselves out
 of `replicas`; when none is left, or the wait is over, the sets go, then the finalizer. `Retain`: no mark, no finalizer,
-the sets go. Data that nobody deleted is orphaned by its brokers, never lost by us.
+the sets go. Data that was not deleted is orphaned by its brokers, and never lost.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ FINALIZER = "headrace.io/delete-data"
 
 
 def keep_marks(topic: Topic, places: Places) -> SetFinalizers | None:
-    """What must stand in a topic before `places.begun` of its partitions have places: that they may have (`Places`),
-    and the finalizer that its policy asks for, or not."""
+    """Return the marks that a topic must have before `places.begun` of its partitions have places: that they may have
+    (`Places`), and the finalizer that its policy asks for, or not."""
     rises = places.begun > topic.places.begun
     finalizers = (*_without_ours(topic), *([FINALIZER] if topic.spec.deletion_policy is DeletionPolicy.DELETE else []))
     if {*finalizers} == {*topic.metadata.finalizers}:
@@ -28,7 +28,7 @@ def keep_marks(topic: Topic, places: Places) -> SetFinalizers | None:
 
 
 def confirm_places(topic: Topic, places: Places) -> SetFinalizers | None:
-    """The write by which a topic says how many of its partitions have places."""
+    """Return the write that records how many of a topic's partitions have places."""
     raised = _raised(topic, places)
     if raised == topic.places:
         return None
@@ -37,7 +37,7 @@ def confirm_places(topic: Topic, places: Places) -> SetFinalizers | None:
 
 
 def delete_topic(topic: Topic, sets: Sequence[PartitionSet], *, overdue: bool) -> list[Action]:
-    """The next steps for a Topic that has a deletionTimestamp."""
+    """Return the next steps for a Topic that has a deletionTimestamp."""
     if topic.spec.deletion_policy is DeletionPolicy.DELETE and not overdue:
         marked = [s if s.deleting else replace(s, deleting=True) for s in sets]
         marks: list[Action] = [

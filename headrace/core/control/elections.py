@@ -1,12 +1,11 @@
-"""The operator's elections: who leads, who is no longer in sync, and whom people prefer (design sections 5 to 7).
+"""The operator's elections: which broker leads, which is no longer in sync, and which is preferred (design sections 5
+to 7).
 
-    led ── the leader is lost, or of an older life ──> elect a renewed member of the ISR under the next leader epoch
-     │                                                  ├── nobody can be, and unclean elections are allowed and sane
-     │                                                  │     ──> elect a live replica, its ISR is itself alone, say it
-     │                                                  └── else ──> offline: no leader, the ISR stays as it is
-     ├── the leader drains, leaves, or is to be removed ──> elect another, if there is one; else it goes on
-     └── the preferred leader is in sync and steady ──> elect it
-    whatever else happens: the seats of lost brokers leave the ISR while enough others are in sync
+led ── the leader is lost, or of an older life ──> elect a renewed member of the ISR under the next leader epoch │ ├──
+nobody can be, and unclean elections are allowed and sane │ │ ──> elect a live replica, its ISR is itself alone,
+announce it │ └── else ──> offline: no leader, the ISR stays as it is ├── the leader drains, leaves, or is to be removed
+──> elect another, if there is one; else it goes on └── the preferred leader is in sync and steady ──> elect it whatever
+else happens: the seats of lost brokers leave the ISR while enough others are in sync
 
 A seat is *renewed* when it is of its broker's present life. A void seat (of an older life) elects nobody and counts
 for nothing, but stays in the ISR while its broker lives: the broker renews it if its log is intact, or gives it up.
@@ -16,9 +15,9 @@ Invariants: a leader that is elected cleanly is a renewed member of the ISR on a
 shrinks here, by brokers that are lost, under a leader, and never below what must be in sync
 (`replication.isr.floor`); both epochs only rise.
 
-The annotation `headrace.io/preferred-leaders: '{"0": 2, "3": 1}'` names the preferred leader of a partition: it
-becomes the first of its replicas. Only a replica can be named; the condition PreferredLeaders tells what cannot be
-done. Balancing leaves the order of these partitions alone while the annotation names them.
+The annotation `headrace.io/preferred-leaders: '{"0": 2, "3": 1}'` names the preferred leader of a partition: it becomes
+the first of its replicas. Only a replica can be named; the condition PreferredLeaders names what cannot be done.
+Balancing leaves the order of these partitions alone while the annotation names them.
 """
 
 import json
@@ -37,15 +36,15 @@ from headrace.core.resources.topic import PREFERRED_ANNOTATION, Topic, TopicSpec
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionId, Seat
 
 _TOLD_MAX = 3
-"""Mistakes that one message names."""
+"""The number of mistakes that one message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
     wanted: Mapping[PartitionId, BrokerId] = field(default_factory=dict)
-    """What can be done."""
+    """The preferred leaders that can be."""
     problems: tuple[str, ...] = ()
-    """What cannot, with the remedy."""
+    """The ones that cannot, with the remedy."""
 
 
 def preference_of(topic: Topic, states: Sequence[PartitionState]) -> Preference:
@@ -69,7 +68,7 @@ _EXAMPLE = '{"0": 2}'
 
 
 def _problem(name: str, broker: object, targets: Mapping[str, Sequence[BrokerId]]) -> str:
-    """Empty where there is none."""
+    """Return the problem; empty where there is none."""
     if name not in targets:
         return f"there is no partition {name[:20]!r}: the topic has {len(targets)}, from 0"
     if not isinstance(broker, int) or isinstance(broker, bool):
@@ -81,7 +80,7 @@ def _problem(name: str, broker: object, targets: Mapping[str, Sequence[BrokerId]
 
 
 def preferred_condition(topic: Topic, states: Sequence[PartitionState]) -> tuple[Condition, ...]:
-    """None where the topic has never had the annotation."""
+    """Return the condition; none where the topic has never had the annotation."""
     kind, name = ConditionType.PREFERRED_LEADERS, ConditionType.PREFERRED_LEADERS.value
     if PREFERRED_ANNOTATION not in topic.metadata.annotations:
         was_told = any(each.get("type") == name for each in topic.status.get("conditions") or ())
@@ -106,16 +105,16 @@ class _Outcome:
 
 @dataclass(slots=True)
 class Elections:
-    """Those of one topic in one pass; partitions are looked at in the order of their ids."""
+    """The elections of one topic in one pass; partitions come in the order of their ids."""
 
     spec: TopicSpec
     observed: Observed
     budget: Budget
     leads: Counter[BrokerId]
-    """Partitions of the topic that each live broker leads; kept up to date."""
+    """The number of the topic's partitions that each live broker leads; kept up to date."""
 
     def look_at(self, state: PartitionState) -> Change | None:
-        """What to write for this partition, if anything."""
+        """Return what to write for this partition, if anything."""
         if len(state.replicas) <= 1 or self._waits_for_a_sign_of(state.leader):
             return None
         outcome = self._decide(state)
@@ -135,7 +134,7 @@ class Elections:
         return Change(revised(state, isr=isr), _lost_reason(state, isr), (ChangeKind.SHRUNK,))
 
     def _waits_for_a_sign_of(self, leader: Seat | None) -> bool:
-        """Whether the leader's broker may be alive and may be dead."""
+        """Return whether it is not known if the leader's broker is alive."""
         return self.observed.holds(leader) and not self.observed.serves(leader)
 
     def _decide(self, state: PartitionState) -> _Outcome | None:
@@ -156,19 +155,19 @@ class Elections:
     def _why_unwanted(self, state: PartitionState, leader: BrokerId) -> str:
         if leader in self.observed.leaving:
             return f"broker {leader} is to leave"
-        # While others catch up, there is no hurry.
+        # While other replicas catch up, there is no hurry.
         if leader in state.removing and not state.adding:
             return f"broker {leader} is to give its replica away"
         return ""
 
     def _replace(self, state: PartitionState) -> _Outcome | None:
-        """The partition has no leader, or none that can lead."""
+        """Replace the leader of a partition that has none, or none that can lead."""
         gone = "nobody leads" if state.leader is None else f"leader {state.leader} is gone"
         electable = self._electable(state)
         if electable:
             return self._elect(state, self._best(state, electable), ChangeKind.ELECTED, gone)
         if any(self.observed.state_of(seat.broker) is BrokerState.UNPROVEN for seat in state.isr):
-            return None  # who is in sync may be alive
+            return None  # A member of the ISR may be alive.
         uncleanly = self._elect_uncleanly(state, gone)
         if uncleanly is None and state.leader is not None:
             reason = f"{gone}, and no member of the ISR can be elected"
@@ -176,7 +175,7 @@ class Elections:
         return uncleanly
 
     def _move(self, state: PartitionState, others: list[Seat], why: str) -> _Outcome | None:
-        """Away from a leader that still serves: where there is nobody else, it goes on."""
+        """Move the lead away from a leader that still serves: where there is no other, it goes on."""
         return self._elect(state, self._best(state, others), ChangeKind.MOVED, why) if others else None
 
     def _maybe_return(self, state: PartitionState, leader: Seat) -> _Outcome | None:
@@ -190,7 +189,8 @@ class Elections:
         return self._elect(state, seats[0], ChangeKind.RETURNED, "the preferred leader is in sync")
 
     def _elect_uncleanly(self, state: PartitionState, gone: str) -> _Outcome | None:
-        """Only while every member of the ISR is away: one that lives may still renew its seat, and loses nothing."""
+        """Elect uncleanly, but only while every member of the ISR is away: one that lives may still renew its seat, and
+        loses nothing."""
         if not self.spec.unclean_leader_election or not all(self._is_lost(seat.broker) for seat in state.isr):
             return None
         live = [broker for broker in state.replicas if self.observed.state_of(broker) is BrokerState.READY]
@@ -217,7 +217,8 @@ class Elections:
         return min(electable, key=lambda seat: self._rank(state, seat.broker))
 
     def _rank(self, state: PartitionState, broker: BrokerId) -> tuple[int, ...]:
-        """The least is the best: one that stays and has room, the preferred leader, whoever leads least."""
+        """Return the rank, the least of which is best: a broker that stays and has room, the preferred leader, the one
+        that leads least."""
         return (
             not self._is_staying(state, broker),
             self.observed.is_full(broker),
@@ -234,7 +235,8 @@ class Elections:
         return self.observed.state_of(broker) is BrokerState.LOST
 
     def _without_the_lost(self, state: PartitionState, isr: tuple[Seat, ...]) -> tuple[Seat, ...]:
-        """Nothing commits with fewer than the minimum anyway: those who are away stay electable then."""
+        """Return the ISR without lost members, but not below the minimum, where nothing commits anyway: lost members
+        then stay electable."""
         in_sync = sum(self.observed.serves(seat) for seat in isr)
         if in_sync < floor(state, self.spec.min_insync_replicas):
             return isr

@@ -4,17 +4,17 @@ An errand is a generator: it yields requests to be sent together, is sent their 
 the verdict. Every errand may be repeated: a group that is gone is deleted already, and the coordinator carries a reset
 out once for each id, whatever became of the answers.
 
-    reset   what the group has offsets of (unless topics are named) ──> ends and times of their partitions
+reset   what the group has offsets of (unless topics are named) ──> ends and times of their partitions
             ──> all of them in one request, with the id: all or nothing
     delete  one request
 
-    wished ── a place is free ──> asked ── answered ──> a verdict, shown in conditions
+wished ── a place is free ──> asked ── answered ──> a verdict, shown in conditions
        └───────── its time has come, and it is wished as before ─────────┘
 
-A wish that is no more is forgotten; a new one is asked for at once. A finished errand is repeated only if the resource
-does not show it after a while. A new process knows nothing and asks again. A group that has members is asked about
-seldom: until they are gone. Invariant: at most one errand for a wish, GROUP_ERRANDS_MAX for all. `GroupAsking` is one
-per operator process.
+A wish that is withdrawn is forgotten; a new one is asked for at once. A finished errand is repeated only if the
+resource does not show it after a while. A new process knows nothing and asks again. A group that has members is asked
+about seldom: until they are gone. Invariant: at most one errand for a wish, GROUP_ERRANDS_MAX for all. `GroupAsking` is
+one per operator process.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -44,7 +44,8 @@ from headrace.core.types import Offset, PartitionKey, TopicUid
 GROUP_ERRANDS_MAX = 16
 """Deletions and resets that the operator has on their way at once."""
 GROUP_ERRAND_RETRY_MS = 2_000
-"""So soon the operator asks again for what could not be done: a group that has members, a broker that is away."""
+"""The time after which the operator asks again for what could not be done: a group that has members, a broker that is
+away."""
 
 
 _CAUSE_LENGTH_MAX = 300
@@ -61,18 +62,18 @@ class Result(Enum):
 class Verdict:
     result: Result
     reason: str
-    """CamelCase, for conditions."""
+    """The reason in CamelCase, for conditions."""
     message: str = ""
     cause: str = field(default="", compare=False)
-    """In full, for the log: which broker it was, and what it said."""
+    """The full cause, for the log: the broker, and its answer."""
 
     @classmethod
     def of(cls, error: HeadraceError) -> "Verdict":
         if isinstance(error, GroupNotEmptyError):
             return cls(Result.NOT_EMPTY, error.code, error.message)
         if error.retriable or error.status >= 500:
-            # The same words for every try, whichever broker it was: a status does not tell each of them anew. What is
-            # not bound to pass by itself is told.
+            # The words are the same for every try and every broker, so that the status does not change with each.
+            # Failures that may not pass by themselves are named.
             why = error.code if error.retriable else f"{error.code}: {error.message[:_CAUSE_LENGTH_MAX]}"
             message = f"the brokers cannot do it now ({why}), it is tried again"
             return cls(Result.UNANSWERED, "Unanswered", message, cause=f"{error.code}: {error.message}")
@@ -83,7 +84,7 @@ DONE = Verdict(Result.DONE, "Done")
 
 
 Answer: TypeAlias = Any | HeadraceError
-"""A JSON body, or why there is none."""
+"""A JSON body, or the reason why there is none."""
 Errand: TypeAlias = Generator[Sequence[Call], Sequence[Answer], Verdict]
 _NOTHING = Verdict(
     Result.REFUSED,
@@ -92,21 +93,21 @@ _NOTHING = Verdict(
     " reset waits until it has some, and is empty",
 )
 _NUMBER = 0
-"""Of requests: the broker that takes one gives it its own."""
+"""The number of requests: the broker that takes one gives it its own."""
 
 
 class Wish(NamedTuple):
-    """What is to be done for one group; equal wishes are the same wish."""
+    """The request of one group; equal wishes are the same wish."""
 
     group: str
-    """The uid of its resource."""
+    """The uid of the group's resource."""
     reset: ResetOffsets | None
-    """None: delete it."""
+    """The reset; None: delete the group."""
 
 
 def wish_of(group: ConsumerGroup) -> Wish | None:
-    """None where there is nothing to ask for now: a reset waits until the group has no members, and where only
-    progress is shown there is none."""
+    """Return the wish; None where there is nothing to ask for now: a reset waits until the group has no members, and
+    where only progress is shown there is none."""
     uid = group.metadata.uid
     if group.deleting:
         return Wish(uid, None) if GROUP_FINALIZER in group.metadata.finalizers else None
@@ -122,7 +123,7 @@ def wish_of(group: ConsumerGroup) -> Wish | None:
 
 
 def errand(group: ConsumerGroup, wish: Wish, topics: Topics) -> Errand:
-    """`topics` are those of the group's namespace."""
+    """Return the errand; `topics` are those of the group's namespace."""
     try:
         if wish.reset is not None:
             return (yield from _reset(group, wish.reset, topics))
@@ -148,14 +149,14 @@ def _reset(group: ConsumerGroup, reset: ResetOffsets, topics: Topics) -> Generat
 
 
 def _topics_of(group: ConsumerGroup, topics: Topics) -> Generator[Any, Any, list[str]]:
-    """Those that the group has offsets of; what was deleted since needs none."""
+    """Return the topics that the group has offsets of; deleted ones need no reset."""
     (answer,) = yield from _asked([call_of(group.name, OffsetsAsked(_NUMBER), {})])
     uids = {each.partition.uid for each in parse_offsets(answer)}
     return [name for name, shape in topics.items() if shape.uid in uids]
 
 
 def _given(reset: ResetOffsets, topics: Topics) -> dict[PartitionKey, Offset]:
-    """Raises UnknownTopicError, UnknownPartitionError, InvalidRequestError."""
+    """Return the given offsets. Raises UnknownTopicError, UnknownPartitionError, InvalidRequestError."""
     found: dict[PartitionKey, Offset] = {}
     for each in reset.offsets:
         shape = topics[_known(each.topic, topics)]
@@ -197,7 +198,7 @@ def _found(
     names = names_in(topics)
     moment = {ResetTo.EARLIEST: "earliest", ResetTo.LATEST: "latest"}.get(reset.to, str(reset.timestamp_ms))
     found = yield from _looked_up(group, keys, names, moment)
-    # Where nothing is as late as the time, what comes next is.
+    # Where no record is as late as the time, the next one to be written is taken.
     later = [key for key, offset in found.items() if offset is None]
     ends = yield from _looked_up(group, later, names, "latest")
     return {key: offset if offset is not None else ends[key] or Offset(0) for key, offset in found.items()}
@@ -222,7 +223,7 @@ def _looked_up(
 
 
 def _offset(answer: Any) -> Offset | None:
-    """None: there is no record of that time, or later. Raises RemoteError."""
+    """Return the offset; None: there is no record of that time, or later. Raises RemoteError."""
     offset = answer.get("offset", "") if isinstance(answer, dict) else ""
     if offset is not None and not isinstance(offset, int):
         raise RemoteError(f"a broker's answer has no offset: {str(answer)[:100]}")
@@ -230,7 +231,7 @@ def _offset(answer: Any) -> Offset | None:
 
 
 def _asked(calls: Sequence[Call]) -> Generator[Sequence[Call], Sequence[Answer], Sequence[Any]]:
-    """Raises the first error among the answers."""
+    """Ask, and raise the first error among the answers."""
     answers = yield calls
     for answer in answers:
         if isinstance(answer, HeadraceError):
@@ -244,7 +245,7 @@ class _Asked:
     due_ms: int
     verdict: Verdict | None = None
     is_held: bool = False
-    """By members, as far as is known; then it is due later."""
+    """True where it is held by members, as far as is known; then it is due later."""
 
     def takes_note_of(self, group: ConsumerGroup) -> None:
         refused = self.verdict is not None and self.verdict.result is Result.NOT_EMPTY
@@ -259,11 +260,11 @@ class GroupAsking:
     def __init__(self, most: int = GROUP_ERRANDS_MAX) -> None:
         self._most = most
         self._asked: dict[str, _Asked] = {}
-        """By the uid of the group."""
+        """The wishes by the uid of the group."""
         self._running: set[Wish] = set()
 
     def due(self, groups: Iterable[ConsumerGroup], now_ms: int) -> list[tuple[ConsumerGroup, Wish]]:
-        """All groups as they are now -> whom to ask for; each is to be `answered`, or `failed`."""
+        """Return the groups to ask for, of all groups as they are now; each is to be `answered`, or `failed`."""
         wished = {group.metadata.uid: (group, wish) for group in groups if (wish := wish_of(group)) is not None}
         self._asked = {
             uid: known if (known := self._asked.get(uid)) is not None and known.wish == wish else _Asked(wish, now_ms)
@@ -277,7 +278,7 @@ class GroupAsking:
         return [wished[asked.wish.group] for asked in chosen]
 
     def answered(self, wish: Wish, verdict: Verdict, now_ms: int) -> bool:
-        """Whether it says anything new."""
+        """Note a verdict, and return whether it is new."""
         self._running.discard(wish)
         asked = self._asked.get(wish.group)
         if asked is None or asked.wish != wish:
@@ -288,7 +289,7 @@ class GroupAsking:
         return is_new
 
     def verdicts(self) -> dict[Wish, Verdict]:
-        """The last ones of what is wished for."""
+        """Return the last verdicts of what is wished for."""
         return {asked.wish: asked.verdict for asked in self._asked.values() if asked.verdict is not None}
 
     def next_due_ms(self) -> int | None:
@@ -299,5 +300,6 @@ class GroupAsking:
         return [asked for asked in self._asked.values() if asked.wish not in self._running]
 
     def drop(self) -> None:
-        """This operator does not act any more: nothing that it has heard counts. What it has sent comes to its end."""
+        """Drop everything: this operator does not act any more, and no answer that it has counts. Requests under way
+        come to their end."""
         self._asked = {}

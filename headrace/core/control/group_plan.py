@@ -1,9 +1,9 @@
 """`plan_groups`: what to do next for the consumer groups of a cluster, and the conditions that their status shows.
 
-    finalizer (nothing of a group must be left behind) ──> target, conditions ──> ...
-    deleted ──> its coordinator has deleted it (`group_errands`) ──> the finalizer goes
+finalizer (no data of a group must be left behind) ──> target, conditions ──> ... deleted ──> its coordinator has
+deleted it (`group_errands`) ──> the finalizer goes
 
-    Ready         True: Stable, Empty, ProgressOnly (type Spark)
+Ready         True: Stable, Empty, ProgressOnly (type Spark)
                   False: Pending (no coordinator yet), CoordinatorOffline, Rebalancing, Paused,
                          GroupNotEmpty and DeletionWaits (it is to be deleted), InvalidSpec (`pausedUntil`)
     Paused        True while `spec.pausedUntil` lies ahead
@@ -11,8 +11,8 @@
 
 Pure and level-triggered. The coordinator takes a target (`groups.status.target_for`) if it fits and comes within
 ASSIGNMENT_TIMEOUT_MS; else it makes the same one itself. So a group that waits for one comes first. One write for each
-object in one pass; targets and conditions are one write. Messages depend on nothing but what is seen, so that looking
-again changes nothing.
+object in one pass; targets and conditions are one write. Messages depend on nothing but what is seen, so that the next
+pass changes nothing.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,9 +31,9 @@ from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGrou
 from headrace.core.resources.metadata import ConditionType
 
 _LISTED_MAX = 5
-"""Members that a message names; the rest is counted."""
+"""The number of members that a message names; the rest is counted."""
 _PROGRESS = "ProgressOnly"
-"""Why much does not apply to groups of type Spark."""
+"""The reason why much does not apply to groups of type Spark."""
 _UNTOLD = "its coordinator has not told of it yet"
 _UNREPORTED = "no Spark query has reported to it: give it the option group with this name"
 _NO_RESET = (
@@ -45,23 +45,23 @@ _OURS = (ConditionType.READY, ConditionType.PAUSED, ConditionType.OFFSETS_RESET)
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is known of a group beside its resource."""
+    """The facts about a group beside its resource."""
 
     trouble: str = ""
-    """Why it has no coordinator; empty where it has one."""
+    """The reason why it has no coordinator; empty where it has one."""
     settled: bool = True
-    """Whether `trouble` will last."""
+    """True where `trouble` will last."""
     verdict: Verdict | None = None
-    """What came of what was asked for it last."""
+    """The result of the last request for it."""
 
 
 def described(group: ConsumerGroup, situation: Situation, now_ms: int) -> tuple[ConsumerGroup, tuple[Notice, ...]]:
-    """The group with its conditions as they are to be, and what is new in them."""
+    """Return the group with its new conditions, and what is new in them."""
     previous = by_type(group.status.conditions)
     wanted = [_ready(group, situation, now_ms), _paused(group, now_ms), _reset(group, situation, previous)]
     conditions = [condition for condition in wanted if condition is not None]
     if situation.trouble and not situation.settled and previous.get("Ready", {}).get("status") in ("True", "False"):
-        conditions = conditions[1:]  # another broker leads in a moment; of a new group, nothing has been said yet
+        conditions = conditions[1:]  # Another broker leads in a moment; for a new group, there is no status yet.
     generation = group.metadata.generation
     written = [render(condition, previous, generation, now_ms) for condition in conditions]
     names = {*(each["type"] for each in written), *([] if wanted[2] else [ConditionType.OFFSETS_RESET.value])}
@@ -132,7 +132,7 @@ def _why_it_stays(group: ConsumerGroup, situation: Situation) -> tuple[str, str]
 
 
 def members_of(group: ConsumerGroup) -> str:
-    """Who is in it, as far as its status tells."""
+    """Return the members, as far as the status names them."""
     named = [
         (member.instance or member.member) + (f" ({member.client_address})" if member.client_address else "")
         for member in group.status.members
@@ -178,7 +178,8 @@ def _reset(group: ConsumerGroup, situation: Situation, previous: Mapping[str, Ma
 
 
 def _still(reset: str, generation: int, previous: Mapping[str, Mapping[str, Any]]) -> Condition:
-    """Before it has been tried, or after a restart: what was known of this very reset is so until it is tried again."""
+    """Return the condition before a try, or after a restart: what was known of this very reset stays until it is tried
+    again."""
     before = previous.get(ConditionType.OFFSETS_RESET, {})
     pending = Condition.off(ConditionType.OFFSETS_RESET, "Pending", f"{reset}: about to be carried out")
     if before.get("observedGeneration") != generation or before.get("status") != "False":
@@ -216,24 +217,24 @@ def _notices(conditions: Sequence[Condition], previous: Mapping[str, Mapping[str
 
 
 def _reset_of(condition: Condition) -> str:
-    """Another reset, and another reason to wait with it, is another piece of news."""
+    """Return the reset of a condition: another reset, or another reason to wait with it, is news."""
     return f"{condition.message.split(' ')[0]} {condition.reason}"
 
 
 _WAITED_SHARE = 8
-"""Of so many writes one is for a group whose turn did not come before."""
+"""The share of writes, one in so many, for groups whose turn did not come before."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
     topic: TopicAction | None
-    """About one of the internal topics."""
+    """The action about one of the internal topics."""
     groups: tuple[GroupAction, ...]
-    """Of different groups, which do not depend on each other; the most urgent first."""
+    """The actions of different groups, which do not depend on each other; the most urgent first."""
 
 
 def plan_groups(view: GroupView, verdicts: Mapping[Wish, Verdict], now_ms: int) -> GroupPlan:
-    """`verdicts`: what came of what brokers were asked to do; `now_ms` is wall time."""
+    """Plan for all groups; `verdicts` are the results of requests to brokers; `now_ms` is wall time."""
     coordinators, shapes = Coordinators.of(view), view.shapes()
     actions = []
     for group in view.ours:
@@ -251,7 +252,8 @@ def plan_groups(view: GroupView, verdicts: Mapping[Wish, Verdict], now_ms: int) 
 
 
 def _in_turn(actions: Iterable[GroupAction], waited: Collection[str]) -> list[GroupAction]:
-    """Targets first, but every so often who has `waited`: a flood of targets is not to hold up a finalizer for ever."""
+    """Return the actions, targets first, but every so often a group that has `waited`: a flood of targets must not
+    delay a finalizer without end."""
     urgent, patient, other = list[GroupAction](), list[GroupAction](), list[GroupAction]()
     for action in actions:
         kind = urgent if _assigns(action) else patient if action.group.metadata.uid in waited else other
@@ -264,7 +266,7 @@ def _in_turn(actions: Iterable[GroupAction], waited: Collection[str]) -> list[Gr
 
 
 def askable(view: GroupView) -> list[ConsumerGroup]:
-    """Those about whom brokers can be asked: of a group without a coordinator nobody knows anything."""
+    """Return the groups that brokers can be asked about: no broker knows a group without a coordinator."""
     coordinators = Coordinators.of(view)
     return [group for group in view.ours if wish_of(group) is not None and not coordinators.trouble(group)]
 
@@ -274,7 +276,7 @@ def _assigns(action: GroupAction) -> bool:
 
 
 def _marked(group: ConsumerGroup, coordinators: Coordinators, situation: Situation) -> SetGroupFinalizers | None:
-    """The finalizer, where it is missing or has done its work."""
+    """Return the change of the finalizer, where it is missing or has done its work."""
     finalizers = group.metadata.finalizers
     if not group.deleting:
         if GROUP_FINALIZER in finalizers:
@@ -287,7 +289,7 @@ def _marked(group: ConsumerGroup, coordinators: Coordinators, situation: Situati
 
 
 def _is_deleted(coordinators: Coordinators, verdict: Verdict | None) -> bool:
-    """Whether the coordinator has said so, or nobody ever can have kept anything of it."""
+    """Return whether the coordinator has reported it deleted, or no broker ever can have kept anything of it."""
     return not coordinators.may_be_kept or (verdict is not None and verdict.result is Result.DONE)
 
 
@@ -305,6 +307,6 @@ def _written(group: ConsumerGroup, shapes: Shapes, situation: Situation, now_ms:
 
 
 def next_change_ms(view: GroupView, now_ms: int) -> int | None:
-    """When time alone changes something, by the clock of `now_ms`: a pause ends."""
+    """Return when time alone changes something, by the clock of `now_ms`: a pause ends."""
     ends = (group.spec.paused_until_ms for group in view.ours if group.is_paused(now_ms))
     return min((end for end in ends if end is not None), default=None)

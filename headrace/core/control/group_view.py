@@ -1,11 +1,11 @@
-"""The view of the planner for consumer groups: what it looks at, and which groups need no look or must wait.
+"""The planner's view of consumer groups, and the choice of groups that need no check or must wait.
 
-- `GroupView`: the groups as their watch tells them, and the rest as the last pass of the reconcile loop has read it.
-- `GroupResting`: a group rests if nothing was to be done about it, and it, and all that was looked at, is as it was. So
-  with a thousand groups, of which one changes all the time, a pass costs one. Forgetting everything is always right.
-- `GroupPatience`: a group whose last writes have failed (its status is too large for the API server, a webhook is away
-  for its namespace) must block nobody else: it has pauses of its own, which double with every failure in a row up to
-  PAUSE_MS_MAX and end with a write that lands. A conflict is no failure by itself.
+- `GroupView`: the groups as their watch shows them, and the rest as the last pass of the reconcile loop has read it. -
+`GroupResting`: a group rests if nothing was to be done about it, and it, and all that was checked, is as it was. So
+with a thousand groups, of which one changes all the time, a pass costs one. Forgetting everything is always right. -
+`GroupPatience`: a group whose last writes have failed (its status is too large for the API server, a webhook is away
+for its namespace) must block no other group: it has pauses of its own, which double with every failure in a row up to
+PAUSE_MS_MAX and end with a write that lands. A conflict is no failure by itself.
 
 No I/O; one `GroupResting` and one `GroupPatience` per operator process, used in its event loop.
 """
@@ -29,31 +29,32 @@ _LOST = (
     " names as left out"
 )
 Shapes = Mapping[str, Mapping[str, TopicShape]]
-"""By namespace and name."""
+"""The topics by namespace and name."""
 
 
 def coordinated_in(groups: Iterable[ConsumerGroup], cluster: str) -> list[ConsumerGroup]:
-    """Those that have offsets in the internal topic of this cluster, or may have."""
+    """Return the groups that have offsets in the internal topic of this cluster, or may have."""
     return [each for each in groups if each.spec.cluster == cluster]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
     groups: Sequence[ConsumerGroup]
-    """Of all clusters."""
+    """The groups of all clusters."""
     topics: Sequence[Topic]
-    """Of all clusters."""
+    """The topics of all clusters."""
     observed: Observed
     home: str
     """The namespace of the internal topic."""
     settled: bool = True
-    """Whether the reconcile loop had nothing to do about what it saw: what is offline now has no better leader."""
+    """True where the reconcile loop had nothing to do about what it saw: a partition that is offline now has no better
+    leader."""
     resting: Collection[str] = ()
-    """The uids of groups that need no look."""
+    """The uids of groups that need no check."""
     waited: Collection[str] = ()
     """The uids of groups whose turn did not come in the last pass."""
     is_whole: bool = True
-    """Whether everything that is there could be read."""
+    """True where everything that is there could be read."""
 
     @property
     def ours(self) -> list[ConsumerGroup]:
@@ -61,17 +62,17 @@ class GroupView:
 
     @property
     def coordinated(self) -> list[ConsumerGroup]:
-        """Those that need the internal topic."""
+        """Return the groups that need the internal topic."""
         return coordinated_in(self.groups, self.observed.cluster)
 
     @property
     def offsets_topic(self) -> Topic | None:
-        """Whatever has its name, of whatever cluster."""
+        """Return the topic of that name, of whatever cluster."""
         named = (topic for topic in self.topics if topic.full_name == (self.home, OFFSETS_TOPIC))
         return next(named, None)
 
     def shapes(self) -> Shapes:
-        """What groups may read: the topics of this cluster."""
+        """Return what groups may read: the topics of this cluster."""
         found: dict[str, dict[str, TopicShape]] = defaultdict(dict)
         for topic in self.topics:
             if topic.spec.cluster == self.observed.cluster:
@@ -82,15 +83,15 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class Coordinators:
-    """Who leads the partitions of the internal topic, made for one pass."""
+    """The leaders of the internal topic's partitions, made for one pass."""
 
     partitions: int
     replicas: Mapping[PartitionId, tuple[BrokerId, ...]]
     led: Collection[PartitionId]
     missing: str = ""
-    """Why there is no topic that this cluster can use; empty where there is."""
+    """The reason why there is no topic that this cluster can use; empty where there is."""
     may_be_kept: bool = True
-    """Whether brokers may have anything of a group: not where the topic was never made."""
+    """True where brokers may have data of a group: not where the topic was never made."""
 
     @classmethod
     def of(cls, view: GroupView) -> "Coordinators":
@@ -101,17 +102,17 @@ class Coordinators:
         sets = (each for each in view.observed.sets if each.topic_uid == topic.uid)
         states = {state.id: state for each in sets for state in each.partitions}
         led = frozenset(state.id for state in states.values() if view.observed.holds(state.leader))
-        # Somebody may have made the topic before, with fewer; of more, only so many count.
+        # Somebody may have made the topic before, with fewer partitions; of more, only so many count.
         replicas = {state.id: state.replicas for state in states.values()}
         return cls(min(topic.spec.partitions, OFFSETS_PARTITIONS), replicas, led)
 
     @property
     def are_complete(self) -> bool:
-        """Whether no group of this cluster is without one."""
+        """Return whether no group of this cluster is without one."""
         return len(self.led) >= self.partitions
 
     def trouble(self, group: ConsumerGroup) -> str:
-        """Why the group has no coordinator, and what to do; empty where it has one."""
+        """Return why the group has no coordinator, and what to do; empty where it has one."""
         if self.missing:
             return self.missing
         partition = coordinator_partition(group.name, self.partitions)
@@ -125,7 +126,7 @@ class Coordinators:
 
 
 def _is_placed(view: GroupView) -> bool:
-    """Whether PartitionSets of the internal topic are left."""
+    """Return whether PartitionSets of the internal topic are left."""
     return any(each.metadata.namespace == view.home and each.topic == OFFSETS_TOPIC for each in view.observed.sets)
 
 
@@ -149,16 +150,17 @@ class _Failing:
     failures: int = 0
     until_ms: int = 0
     is_stuck: bool = False
-    """Whether it was more than a conflict."""
+    """True where it was more than a conflict."""
 
 
 class GroupPatience:
     def __init__(self) -> None:
         self._failing: dict[str, _Failing] = {}
-        """By the uid of the group."""
+        """The failures by the uid of the group."""
 
     def held(self, uids: Collection[str], now_ms: int) -> frozenset[str]:
-        """Whom to leave alone now. `uids` are all groups that there are: others are forgotten, and old failures too."""
+        """Return the groups to leave alone now. `uids` are all groups that there are: others are forgotten, and old
+        failures too."""
         self._failing = {
             uid: failing
             for uid, failing in self._failing.items()
@@ -170,29 +172,29 @@ class GroupPatience:
         self._failing.pop(uid, None)
 
     def overtaken(self, uid: str, now_ms: int) -> None:
-        """Somebody else has written it meanwhile."""
+        """Note that another writer has changed it meanwhile."""
         failing = self._failing.setdefault(uid, _Failing())
         failing.until_ms = now_ms + _pause_ms(failing.failures)
         failing.failures += 1
 
     def failed(self, uid: str, now_ms: int) -> None:
-        """The API server could not do it."""
+        """Note that the API server could not write it."""
         failing = self._failing.setdefault(uid, _Failing())
         failing.failures += 1
         failing.until_ms = now_ms + _pause_ms(failing.failures)
         failing.is_stuck = True
 
     def refused(self, uid: str, now_ms: int) -> None:
-        """It will not do it, unless somebody changes something."""
+        """Note that the API server will not write it, unless something changes."""
         self._failing[uid] = _Failing(_DOUBLINGS_MAX, now_ms + PAUSE_MS_MAX, is_stuck=True)
 
     def next_ms(self, now_ms: int) -> int | None:
-        """When the next pause ends."""
+        """Return when the next pause ends."""
         return min((each.until_ms for each in self._failing.values() if each.until_ms > now_ms), default=None)
 
     @property
     def stuck(self) -> int:
-        """Groups that cannot be written."""
+        """Return the number of groups that cannot be written."""
         return sum(failing.is_stuck for failing in self._failing.values())
 
 
@@ -209,14 +211,14 @@ class _Seen(NamedTuple):
 class GroupResting:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
-        """By uid: those about which nothing was to be done."""
+        """The groups by uid for which nothing was to be done."""
         self._looked_at: tuple[object, ...] = ()
         """The picture, and ..."""
         self._around: tuple[object, ...] = ()
-        """... what plans depend on in it: most pictures are the same in this."""
+        """... the part of it that plans depend on: most pictures are the same in this."""
 
     def among(self, view: GroupView, verdicts: Mapping[Wish, Verdict]) -> frozenset[str]:
-        """The uids of those that rest."""
+        """Return the uids of the groups that rest."""
         self._look_around(view)
         said = {wish.group: verdict for wish, verdict in verdicts.items()}
         return frozenset(
@@ -232,14 +234,14 @@ class GroupResting:
         if self._looked_at and all(a is b for a, b in zip(looked_at, self._looked_at, strict=True)):
             return
         coordinators = Coordinators.of(view)
-        # Whether it is settled matters only where somebody has no coordinator.
+        # It matters only for groups without a coordinator whether the state is settled.
         around = (view.shapes(), coordinators, view.settled or coordinators.are_complete)
         if around != self._around:
             self._seen = {}
         self._looked_at, self._around = looked_at, around
 
     def settle(self, view: GroupView, verdicts: Mapping[Wish, Verdict], planned: Collection[str]) -> None:
-        """Of `view` only `planned` have something to be done."""
+        """Note the groups of `view` that rest: all but `planned`, which have something to be done."""
         said = {wish.group: verdict for wish, verdict in verdicts.items()}
         self._seen = {
             group.metadata.uid: _Seen(group, said.get(group.metadata.uid))

@@ -1,15 +1,14 @@
-"""The plan for the internal topics: that they are there, and as they must be. Pure; one write for a topic in one pass.
+"""The plan for the internal topics: they exist, with the settings that they need. Pure; one write for a topic in one
+pass.
 
-    offsets topic: nobody has groups ──> it is not made
-                   a ConsumerGroup of type Consumer, brokers that take data ──> created
-                   deleted ──> served as ever, and says so (a finalizer, as Kubernetes' own for volumes that are in
-                               use); it goes with the last group
-    any of them:   edited ──> put back, with an Event; the number of its replicas follows that of the brokers, and never
-                   falls
+offsets topic: there are no groups ──> it is not made a ConsumerGroup of type Consumer, brokers that take data ──>
+created deleted ──> served as before, with a condition (a finalizer, as Kubernetes' own for volumes that are in use); it
+goes with the last group any of them: edited ──> put back, with an Event; the number of its replicas follows that of the
+brokers, and never falls
 
-An edit that cannot be put back (the partitions, the cluster) is told by the condition InUse. A broker makes the topics
-of staged commits for the first writer; nothing guards them against deletion: they are made anew for the next writer,
-and everything that was staged or decided is gone, as `docs/spark.md` says.
+The condition InUse reports an edit that cannot be put back (the partitions, the cluster). A broker makes the topics of
+staged commits for the first writer; nothing guards them against deletion: they are made anew for the next writer, and
+everything that was staged or decided is gone, as `docs/spark.md` says.
 """
 
 from collections.abc import Mapping
@@ -44,37 +43,38 @@ from headrace.core.units import UNLIMITED
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What Headrace needs of a topic; stricter is allowed."""
+    """The needs of Headrace for a topic; stricter settings are allowed."""
 
     whose: str
-    """Who depends on it, as a sentence."""
+    """The dependents, as a sentence."""
     cleanup_policy: CleanupPolicy
     message_bytes: int
-    """The least."""
+    """The least size."""
     why: Mapping[str, str]
-    """By the field that is put back."""
+    """The reasons by the field that is put back."""
     segment_bytes: int | None = None
-    """The most; None: as it likes."""
+    """The largest size; None: any."""
     keeps_all: bool = False
-    """Whether nothing may be deleted by age or size."""
+    """True where nothing may be deleted by age or size."""
 
 
 def ready_brokers(observed: Observed) -> int:
-    """Brokers that can be given data; 0 while it is not known of all of them."""
+    """Return the number of brokers that can be given data; 0 while it is not known of all of them."""
     if observed.in_state(BrokerState.UNPROVEN):
         return 0
     return sum(map(observed.is_open_to, observed.brokers))
 
 
 def label_of(topic: Topic) -> dict[str, Any]:
-    """The label of internal topics as a patch of metadata, where it is missing."""
+    """Return the label of internal topics as a patch of metadata, where it is missing."""
     return {} if topic.metadata.labels.get(INTERNAL_LABEL) == "true" else {"labels": {INTERNAL_LABEL: "true"}}
 
 
 def kept(
     topic: Topic, needs: Needs, observed: Observed, metadata: Mapping[str, Any], partitions: int
 ) -> PatchTopic | None:
-    """The write that makes it right, with this patch of metadata and so many partitions; None where it is right."""
+    """Return the write that makes the topic right, with this patch of metadata and so many partitions; None where it is
+    right."""
     spec, edits = _edits(topic.spec, needs)
     notices = [Notice("Restored", f"{needs.whose}: {'; '.join(edits)}", warning=True)] if edits else []
     if partitions > topic.spec.partitions:
@@ -93,7 +93,7 @@ def kept(
 
 
 def _edits(spec: TopicSpec, needs: Needs) -> tuple[dict[str, Any], list[str]]:
-    """What must be otherwise, as a patch and in words."""
+    """Return the needed changes, as a patch and in words."""
     patch, told = dict[str, Any](), list[str]()
     if spec.cleanup_policy is not needs.cleanup_policy:
         patch["cleanupPolicy"] = needs.cleanup_policy.value
@@ -115,7 +115,7 @@ def _edits(spec: TopicSpec, needs: Needs) -> tuple[dict[str, Any], list[str]]:
 
 
 def _safe(spec: TopicSpec, needs: Needs, told: list[str]) -> dict[str, Any]:
-    """That what was acknowledged is not lost with one broker."""
+    """Return the settings without which one broker's loss would lose what was acknowledged."""
     patch = dict[str, Any]()
     if spec.unclean_leader_election:
         patch["uncleanLeaderElection"] = False
@@ -157,7 +157,7 @@ _STAGING_NEEDS: Final[Mapping[str, Needs]] = {
 
 
 def plan_staging_topics(view: GroupView) -> PatchTopic | None:
-    """The next write, if one is needed."""
+    """Return the next write, if one is needed."""
     for topic in view.topics:
         needs = _STAGING_NEEDS.get(topic.metadata.name)
         if needs is None or topic.metadata.namespace != view.home or not _is_kept(topic, view):
@@ -190,7 +190,7 @@ _OFFSETS_NEEDS = Needs(
 
 
 def plan_offsets_topic(view: GroupView, now_ms: int) -> TopicAction | None:
-    """What to do next about it; `now_ms` is wall time, for conditions."""
+    """Return what to do next about it; `now_ms` is wall time, for conditions."""
     topic = view.offsets_topic
     if topic is None:
         return _create(view)
@@ -198,7 +198,7 @@ def plan_offsets_topic(view: GroupView, now_ms: int) -> TopicAction | None:
         return None
     if not view.coordinated:
         return _let_go(topic)
-    # While the topic's own status is being written, this would only get into its way.
+    # While the topic's own status is being written, this would only conflict with it.
     return _keep(topic, view.observed) or (_tell(topic, now_ms) if view.settled else None)
 
 
@@ -225,14 +225,15 @@ def _let_go(topic: Topic) -> ReleaseTopic | None:
 
 
 def _keep(topic: Topic, observed: Observed) -> PatchTopic | None:
-    """The write that puts back what somebody has changed, and raises the replicas."""
+    """Return the write that puts back edits, and raises the replicas."""
     metadata = _marks(topic)
     wanted = OFFSETS_PARTITIONS if "labels" in metadata else topic.spec.partitions
     return kept(topic, _OFFSETS_NEEDS, observed, metadata, max(wanted, topic.spec.partitions))
 
 
 def _marks(topic: Topic) -> dict[str, Any]:
-    """Its label and finalizer, where they are missing; Kubernetes adds no finalizer to what is being deleted."""
+    """Return its label and finalizer, where they are missing; Kubernetes adds no finalizer to an object that is being
+    deleted."""
     marks = label_of(topic)
     if IN_USE_FINALIZER not in topic.metadata.finalizers:
         marks["finalizers"] = [*topic.metadata.finalizers, IN_USE_FINALIZER]
@@ -240,7 +241,7 @@ def _marks(topic: Topic) -> dict[str, Any]:
 
 
 def _tell(topic: Topic, now_ms: int) -> PatchStatus | None:
-    """The condition InUse, beside the others."""
+    """Return the patch with the condition InUse, beside the others."""
     conditions = topic.status.get("conditions") or ()
     previous = by_type(conditions)
     condition = _in_use(topic)
@@ -248,7 +249,7 @@ def _tell(topic: Topic, now_ms: int) -> PatchStatus | None:
     if previous.get(condition.type) == written:
         return None
     others = [dict(each) for each in conditions if each.get("type") != condition.type.value]
-    status = {"conditions": [written, *others]}  # in the order in which the topic's own status keeps it
+    status = {"conditions": [written, *others]}  # The order is that of the topic's own status.
     return PatchStatus(topic, status, f"InUse is {condition.reason}", _notices(condition, previous))
 
 

@@ -1,19 +1,18 @@
 """The last resort for an offline partition whose seats cannot be renewed: brokers promise, then one is elected.
 
-    offline, nobody in the ISR can be elected ── a replica's broker is away, drains or is not proved ──> wait for it
-        ── all are there ──> ask them (`broker_reports`)
-             ── a member of the ISR says that its log is intact ──> it renews its seat in a moment: wait
-             ── one has not promised ──────────────────────────────> ask again
-             ── all have, and no member of the ISR is intact ──────> the greatest (epoch, end) leads, in sync alone
-    the topic allows unclean elections, a member of the ISR runs ── a replica's broker is lost ──> nobody waits for it
-             (where all of the ISR are lost, `elections` has elected already)
+offline, no member of the ISR can be elected ── a replica's broker is away, drains or is not proved ──> wait for it ──
+all are there ──> ask them (`broker_reports`) ── a member of the ISR reports an intact log ──> it renews its seat in a
+moment: wait ── one has not promised ──────────────────────────────> ask again ── all have, and no member of the ISR is
+intact ──────> the greatest (epoch, end) leads, in sync alone the topic allows unclean elections, a member of the ISR
+runs ── a replica's broker is lost ──> it is not waited for (where all of the ISR are lost, `elections` has elected
+already)
 
-The end is that of the durable log under `Fsync`. Records that only lost logs had are lost: an Event says that loudly.
-It takes no permission, unlike an unclean election, because all that anybody has was looked at. A broker that never
-comes back is waited for without end: `awaited` and the Topic's conditions name it, and say how people may go on
-(design section 6). Invariants: a leader is chosen only among all replicas, each of which has promised in its present
-life, but for those that are lost where the topic allows that; and by a write that fails where anything has changed
-since. Its epoch is above what was promised.
+The end is that of the durable log under `Fsync`. Records that only lost logs had are lost: an Event reports that. It
+takes no permission, unlike an unclean election, because all that any replica has was considered. A broker that never
+comes back is waited for without end: `awaited` and the Topic's conditions name it, and how people may go on (design
+section 6). Invariants: a leader is chosen only among all replicas, each of which has promised in its present life, but
+for those that are lost where the topic allows that; and by a write that fails where anything has changed since. Its
+epoch is above what was promised.
 
 A request takes PROMISES_ASKED_MAX partitions. `PromiseRequests` (one per operator) gives each its turn, in the order
 of their keys; a partition is asked about at all its replicas in the same pass.
@@ -34,7 +33,7 @@ from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey
 
 
 def questions(topics: Iterable[Topic], observed: Observed) -> Mapping[BrokerId, Mapping[PartitionKey, Epochs]]:
-    """Whom to ask of what before the next plan."""
+    """Return the questions to each broker before the next plan."""
     asked: dict[BrokerId, dict[PartitionKey, Epochs]] = defaultdict(dict)
     tended = {topic.uid: topic.spec for topic in topics if observed.tends(topic)}
     for found in observed.sets:
@@ -45,7 +44,7 @@ def questions(topics: Iterable[Topic], observed: Observed) -> Mapping[BrokerId, 
 
 
 def awaited(spec: TopicSpec, key: PartitionKey, state: PartitionState, observed: Observed) -> Sequence[BrokerId]:
-    """Who must come back, or say what it holds, before anybody can lead.
+    """Return the brokers that must come back, or report what they hold, before any can lead.
 
     Empty where a member of the ISR may do so alone, as soon as it is started.
     """
@@ -55,7 +54,7 @@ def awaited(spec: TopicSpec, key: PartitionKey, state: PartitionState, observed:
 
 
 def resort(spec: TopicSpec, partition_set: PartitionSet, state: PartitionState, observed: Observed) -> Change | None:
-    """What to write for this partition, if anything."""
+    """Return what to write for this partition, if anything."""
     asked = _asked(spec, state, observed)
     if not asked:
         return None
@@ -77,12 +76,12 @@ def resort(spec: TopicSpec, partition_set: PartitionSet, state: PartitionState, 
 
 
 def _is_stuck(state: PartitionState, observed: Observed) -> bool:
-    """Offline for want of anybody to elect."""
+    """Return whether it is offline for want of a replica to elect."""
     return state.leader is None and len(state.replicas) > 1 and not any(map(observed.serves, state.isr))
 
 
 def _one_in_sync_runs(state: PartitionState, observed: Observed) -> bool:
-    """In a life in which its seat is void."""
+    """Return whether a member runs in a life in which its seat is void."""
     return any(seat.broker in state.replicas and _is_ready(seat.broker, observed) for seat in state.isr)
 
 
@@ -91,7 +90,7 @@ def _is_ready(broker: BrokerId, observed: Observed) -> bool:
 
 
 def _away(spec: TopicSpec, state: PartitionState, observed: Observed) -> Sequence[BrokerId]:
-    """Whose logs must be waited for."""
+    """Return the brokers whose logs must be waited for."""
     away = [broker for broker in state.replicas if not _is_ready(broker, observed)]
     if spec.unclean_leader_election and _one_in_sync_runs(state, observed):
         return [broker for broker in away if observed.state_of(broker) is not BrokerState.LOST]
@@ -99,7 +98,7 @@ def _away(spec: TopicSpec, state: PartitionState, observed: Observed) -> Sequenc
 
 
 def _asked(spec: TopicSpec, state: PartitionState, observed: Observed) -> Sequence[BrokerId]:
-    """Who decides together; empty where it is not time for that."""
+    """Return the brokers that decide together; empty where it is not time for that."""
     if not _is_stuck(state, observed) or _away(spec, state, observed):
         return ()
     return [broker for broker in state.replicas if _is_ready(broker, observed)]
@@ -108,7 +107,7 @@ def _asked(spec: TopicSpec, state: PartitionState, observed: Observed) -> Sequen
 def _promised(
     key: PartitionKey, replicas: Sequence[BrokerId], observed: Observed
 ) -> Mapping[BrokerId, PromisedLog] | None:
-    """What each of them has promised in its present life; None where one has not."""
+    """Return what each of them has promised in its present life; None where one has not."""
     logs = {}
     for broker in replicas:
         promises = observed.promises.get(broker)
@@ -139,10 +138,10 @@ class PromiseRequests:
         self._last: PartitionKey | None = None
         """The end of the last turn."""
         self._silent: dict[PartitionKey, Collection[BrokerId]] = {}
-        """Of what is wanted: who did not answer when it was last asked."""
+        """The brokers that did not answer when they were last asked, for the partitions that are wanted."""
 
     def turn(self, wanted: Questions) -> Questions:
-        """What of it to ask now."""
+        """Return the questions to ask now."""
         holders = _holders(wanted)
         self._silent = {key: brokers for key, brokers in self._silent.items() if key in holders}
         asked: dict[BrokerId, dict[PartitionKey, Epochs]] = defaultdict(dict)
@@ -157,7 +156,8 @@ class PromiseRequests:
     def heard(
         self, asked: Questions, answers: Mapping[BrokerId, Promises]
     ) -> Mapping[PartitionKey, Collection[BrokerId]]:
-        """`answers` are all that came of a turn -> who has not answered, of everything that is wanted."""
+        """Note `answers`, all that came of a turn, and return the brokers that have not answered, of everything that is
+        wanted."""
         answered = {(broker, key) for broker, promises in answers.items() for key in promises.logs}
         for key, brokers in _holders(asked).items():
             self._silent[key] = [broker for broker in brokers if (broker, key) not in answered]

@@ -1,26 +1,24 @@
-"""The liveness of brokers and operators, as far as one reader can tell: by its own monotonic clock, never a timestamp.
+"""The liveness of brokers and operators, as one reader sees it: by its own monotonic clock, never a timestamp.
 
 A broker is live for LEASE_DURATION_MS after the reader last saw its Lease change. A Lease that was only ever seen in
-one state may be old: its broker is live for now, but not *proven*, and is given nothing new. This is a failure
-detector and no more: safety comes from epochs (design section 6). After any gap in its own contact with the API server
-the reader calls `restart`: it could not hear anything. One `Liveness` per process, used by operator and brokers.
+one state may be old: its broker is live for now, but not *proven*, and is given nothing new. This is a failure detector
+and no more: safety comes from epochs (design section 6). After any gap in its own contact with the API server the
+reader calls `restart`: it could not see any change. One `Liveness` per process, used by operator and brokers.
 
-    a Pod that was there is gone, or is another of its name ─┐
-    its container runs no longer, or is not the one that ran ├──> the process that ran until then is dead
-    a container that does not run, the first time we look   ─┘
-    a container that runs again after we saw it dead         ──> no news: its Lease says who lives
+a Pod that was there is gone, or is another of its name ─┐ its container runs no longer, or is not the one that ran ├──>
+the process that ran until then is dead a container that does not run, at our first look ───────┘ a container that runs
+again after we saw it dead ──> no news: its Lease decides
 
 A dead broker is lost at once and until its Lease changes (`Liveness.died`). A wrong guess costs an election and no
 record. A Pod that is to be deleted is not dead: its broker drains.
 
-    standing by ── nobody has the operators' Lease, or an earlier life of this very identity does ──> bid
-                ── another has it, and it has not changed for its whole duration ─────────────────────> bid
-    bid ── landed ──> acting, for the duration from when the write was sent; renewed in time
-        └─ conflict, or no answer ──> look again
-    acting ── not renewed in time, or somebody else has it ──> standing by
+standing by ── no operator has the operators' Lease, or an earlier life of this very identity does ──> bid ── another
+has it, and it has not changed for its whole duration ─────────────────────> bid bid ── landed ──> acting, for the
+duration from when the write was sent; renewed in time └─ conflict, or no answer ──> look again acting ── not renewed in
+time, or somebody else has it ──> standing by
 
-A turn that has run out ends, even if nobody looked meanwhile. At most one operator acts at a time, as far as clocks
-run equally fast. Nothing depends on that: every write of an operator is a compare-and-set on what it observed.
+A turn that has run out ends, even if it was not checked meanwhile. At most one operator acts at a time, as far as
+clocks run equally fast. Nothing depends on that: every write of an operator is a compare-and-set on what it observed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +37,7 @@ class _Sign:
     seen_ms: int
     proven: bool
     taken_ms: int
-    """When its incarnation was first seen."""
+    """The time when its incarnation was first seen."""
     dead: bool = False
 
     def is_of(self, lease: BrokerLease) -> bool:
@@ -51,16 +49,16 @@ class Liveness:
         self._duration_ms = duration_ms
         self._signs: dict[BrokerId, _Sign] = {}
         self._looking = False
-        """Whether all Leases were seen at least once since the start or the last gap: what is new now came just now."""
+        """True where all Leases were seen at least once since the start or the last gap: a new one came just now."""
 
     def observe_all(self, leases: Iterable[BrokerLease], now_ms: int) -> None:
-        """All Leases there are, as they were just listed."""
+        """Observe all Leases there are, as they were just listed."""
         for lease in leases:
             self.observe(lease, now_ms)
         self._looking = True
 
     def observe(self, lease: BrokerLease, now_ms: int) -> None:
-        """One Lease as it was just read. Reading the same state again is no sign of life."""
+        """Observe one Lease as it was just read. Reading the same state again is no sign of life."""
         known = self._signs.get(lease.broker)
         if known is None or not known.is_of(lease):
             same_life = known is not None and known.incarnation == lease.incarnation
@@ -68,16 +66,17 @@ class Liveness:
             self._signs[lease.broker] = _Sign(lease.incarnation, lease.renew_time, now_ms, self._looking, taken_ms)
 
     def died(self, broker: BrokerId, since_ms: int) -> None:
-        """The process that ran at `since_ms` is dead. An incarnation that was first seen after that may be of another,
-        which is not."""
+        """Note that the process that ran at `since_ms` is dead. An incarnation that was first seen after that may be of
+        another, which is not."""
         sign = self._signs.get(broker)
         if sign is not None and sign.taken_ms <= since_ms:
             sign.dead = True
 
     def restart(self, since_ms: int, now_ms: int) -> None:
-        """Contact was lost from `since_ms` until now: who was live then gets a whole lease time again.
+        """Note that contact was lost from `since_ms` until now: a broker that was live then gets a whole lease time
+        again.
 
-        Everyone must prove itself again; who was lost before the gap stays lost until its Lease changes.
+        Every broker must prove itself again; one that was lost before the gap stays lost until its Lease changes.
         """
         self._looking = False
         for sign in self._signs.values():
@@ -90,16 +89,17 @@ class Liveness:
         return sign is not None and not sign.dead and now_ms - sign.seen_ms < self._duration_ms
 
     def is_proven(self, broker: BrokerId) -> bool:
-        """Whether its Lease changed while this reader was looking."""
+        """Return whether its Lease changed while this reader was observing."""
         sign = self._signs.get(broker)
         return sign is not None and sign.proven
 
     def last_change_ms(self) -> int:
-        """When any Lease was seen to change: whoever judges as of then calls nobody lost because of its own outage."""
+        """Return when any Lease was seen to change: a reader that judges as of then calls no broker lost because of its
+        own outage."""
         return max((sign.seen_ms for sign in self._signs.values()), default=0)
 
     def next_expiry_ms(self, now_ms: int) -> int | None:
-        """When the next live broker is lost unless its Lease changes; None when no broker is live."""
+        """Return when the next live broker is lost unless its Lease changes; None when no broker is live."""
         ends = (sign.seen_ms + self._duration_ms for sign in self._signs.values() if not sign.dead)
         return min((end for end in ends if end > now_ms), default=None)
 
@@ -115,9 +115,11 @@ class PodDeaths:
         self._seen: dict[BrokerId, _Look] = {}
 
     def observe(self, pods: Iterable[BrokerPod], now_ms: int) -> Mapping[BrokerId, int]:
-        """All Pods of brokers as they are just now -> who died since the last look, and when that look was.
+        """Observe all Pods of brokers as they are just now, and return the brokers that died since the last look, with
+        the time of that look.
 
-        A life that began after that look may be a newer one. Of what was dead when it was first seen: this very moment.
+        A life that began after that look may be a newer one. For a Pod that was dead when it was first seen, it is this
+        very moment.
         """
         present = {pod.broker: _Look(pod, now_ms) for pod in pods}
         gone = [broker for broker in self._seen if broker not in present]
@@ -137,25 +139,25 @@ class PodDeaths:
 
 class Candidacy:
     def __init__(self, me: str, vacant: OperatorLease) -> None:
-        """`vacant` is what is written first where there is no Lease."""
+        """Take `vacant`, which is written first where there is no Lease."""
         self._me = me
         self._vacant = vacant
         self._seen = vacant
         self._changed_ms = 0
-        """When it was first seen in this state."""
+        """The time when it was first seen in this state."""
         self._asked_ms: int | None = None
-        """When the last write that landed was sent; None where this process does not hold the Lease."""
+        """The time when the last write that landed was sent; None where this process does not hold the Lease."""
 
     @property
     def holder(self) -> str:
-        """As last seen; empty where there is none."""
+        """Return the holder as last seen; empty where there is none."""
         return self._seen.holder
 
     def acts(self, now_ms: int) -> bool:
         return self._asked_ms is not None and now_ms < self._asked_ms + OPERATOR_LEASE_DURATION_MS
 
     def observe(self, lease: OperatorLease | None, now_ms: int) -> None:
-        """The Lease as a linearizable read shows it; None where there is none."""
+        """Observe the Lease as a linearizable read shows it; None where there is none."""
         found = lease or self._vacant
         if (found.holder, found.renew_time) != (self._seen.holder, self._seen.renew_time):
             self._changed_ms = now_ms
@@ -164,7 +166,7 @@ class Candidacy:
         self._seen = found
 
     def due_ms(self) -> int:
-        """When to bid, or to renew; what is observed until then may change it."""
+        """Return when to bid, or to renew; what is observed until then may change it."""
         if self._asked_ms is not None:
             return self._asked_ms + OPERATOR_LEASE_RENEW_MS
         if self._seen.holder in ("", self._me):
@@ -172,17 +174,18 @@ class Candidacy:
         return self._changed_ms + OPERATOR_LEASE_DURATION_MS
 
     def bid(self, wall_time: str) -> OperatorLease:
-        """What to write, by compare-and-set on what was observed; `wall_time` is for people."""
+        """Return what to write, by compare-and-set on what was observed; `wall_time` is for people."""
         return self._seen.held_by(self._me, wall_time)
 
     def won(self, lease: OperatorLease, asked_ms: int, now_ms: int) -> bool:
-        """The write that was sent at `asked_ms` has landed -> whether a turn begins, and none just goes on."""
+        """Note that the write that was sent at `asked_ms` has landed; return whether a turn begins, and none just goes
+        on."""
         acted = self.acts(now_ms)
         self._seen, self._asked_ms = lease, asked_ms
         return self.acts(now_ms) and not acted
 
     def resign(self) -> OperatorLease | None:
-        """What to write so that another acts at once; None where the Lease is another's, as far as was observed.
+        """Return what to write so that another acts at once; None where the Lease is another's, as far as was observed.
 
         This process acts no more, whatever becomes of the write.
         """

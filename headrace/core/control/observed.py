@@ -1,4 +1,4 @@
-"""What the planner looks at: one consistent picture of sets, brokers and waits, built by the operator for each pass."""
+"""The input of the planner: one consistent picture of sets, brokers and waits, built by the operator for each pass."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,14 +14,15 @@ from headrace.core.resources.topic import Topic
 from headrace.core.types import BrokerId, Incarnation, PartitionKey, Seat, TopicUid
 
 LEADER_RETURN_DELAY_MS = 5_000
-"""A broker must have been ready for so long, in one life, before leaderships return to it or data moves there."""
+"""The time for which a broker must have been ready, in one life, before leaderships return to it or data moves
+there."""
 
 
 class BrokerState(StrEnum):
     READY = "Ready"
     UNPROVEN = "Unproven"
-    """Its Lease has not run out, but has not changed either since this operator looks: alive or dead, nobody knows yet.
-    Nothing new is placed meanwhile, and nothing new is said about what it holds."""
+    """The state of a broker whose Lease has not run out, but has not changed either since this operator observes: it is
+    not known yet whether it lives. Nothing new is placed meanwhile, and nothing new is reported about what it holds."""
     DRAINING = "Draining"
     LOST = "Lost"
 
@@ -34,11 +35,11 @@ class Broker:
     state: BrokerState
     url: str = ""
     full: bool = False
-    """Its disk has no room for records."""
+    """True where its disk has no room for records."""
     regressed: frozenset[TopicUid] = frozenset()
-    """Topics of which it knows higher epochs than the API."""
+    """The topics of which it knows higher epochs than the API."""
     clean: bool = False
-    """It has stopped cleanly; it is lost all the same until it is started again."""
+    """True where it has stopped cleanly; it is lost all the same until it is started again."""
 
     @property
     def seat(self) -> Seat:
@@ -46,7 +47,7 @@ class Broker:
 
     @classmethod
     def of(cls, lease: BrokerLease, liveness: Liveness, now_ms: int) -> "Broker":
-        """`liveness` has seen this very Lease; `now_ms` is its clock."""
+        """Return the broker of a Lease, which `liveness` has seen; `now_ms` is its clock."""
         state = _state(lease, liveness, now_ms)
         about = (lease.url, lease.full, lease.regressed, lease.clean)
         return cls(lease.broker, lease.incarnation, lease.zone, state, *about)
@@ -63,32 +64,33 @@ def _state(lease: BrokerLease, liveness: Liveness, now_ms: int) -> BrokerState:
 @dataclass(frozen=True, slots=True)
 class Observed:
     cluster: str
-    """The operator's own: topics of other clusters are none of its business."""
+    """The operator's own cluster: it leaves topics of other clusters alone."""
     sets: tuple[PartitionSet, ...]
     brokers: Mapping[BrokerId, Broker]
     overdue: frozenset[TopicUid] = frozenset()
-    """Deleted topics whose brokers have had their time."""
+    """The deleted topics whose brokers have had their time."""
     steady: frozenset[BrokerId] = frozenset()
-    """Brokers that have been ready for so long that leaderships may return to them, and data move there for balance."""
+    """The brokers that have been ready for so long that leaderships may return to them, and data move there for
+    balance."""
     leaving: frozenset[BrokerId] = frozenset()
-    """Brokers that go for good: their ordinal is not below the StatefulSet's `replicas` any more."""
+    """The brokers that go for good: their ordinal is not below the StatefulSet's `replicas` any more."""
     regressed: frozenset[TopicUid] = frozenset()
-    """Topics of which a broker knows higher epochs than the API: nothing is decided until `cluster recover`."""
+    """The topics of which a broker knows higher epochs than the API: nothing is decided until `cluster recover`."""
     promises: Mapping[BrokerId, Promises] = field(default_factory=dict)
-    """What brokers have just answered of partitions that nobody in the ISR can lead."""
+    """The latest answers of brokers about partitions that no member of the ISR can lead."""
     reports: Mapping[BrokerId, BrokerReport] = field(default_factory=dict)
-    """What brokers have just answered of the topics in `asked`."""
+    """The latest answers of brokers about the topics in `asked`."""
     asked: Collection[TopicUid] = ()
-    """Of which topics every live broker was asked what it holds."""
+    """The topics for which every live broker was asked what it holds."""
     unreadable: Collection[BrokerId] = ()
-    """Brokers whose Leases are there and cannot be read: where they are, and whether they live, nobody knows."""
+    """The brokers whose Leases are there and cannot be read: it is not known where they are, and whether they live."""
     expected: Collection[BrokerId] = ()
-    """Those that the StatefulSet asks for; nobody where there is no such object."""
+    """The brokers that the StatefulSet asks for; none where there is no such object."""
     silent: Mapping[PartitionKey, Collection[BrokerId]] = field(default_factory=dict)
-    """Who has not answered for such a partition when it was last asked."""
+    """The brokers that have not answered for such a partition when they were last asked."""
 
     def tends(self, topic: Topic) -> bool:
-        """Whether anything is decided about it now."""
+        """Return whether anything is decided about it now."""
         ours = topic.spec.cluster == self.cluster and topic.uid not in self.regressed
         return ours and not topic.paused and not topic.is_going
 
@@ -97,31 +99,32 @@ class Observed:
         return found is not None and found.full
 
     def holds(self, seat: Seat | None) -> bool:
-        """Whether `seat` is of a live broker in its present life."""
+        """Return whether `seat` is of a live broker in its present life."""
         broker = self.brokers.get(seat.broker) if seat is not None else None
         if seat is None or broker is None or broker.state is BrokerState.LOST:
             return False
         return broker.incarnation == seat.incarnation
 
     def state_of(self, broker: BrokerId) -> BrokerState:
-        """A broker that has no Lease was never heard of: it is lost."""
+        """Return the broker's state; one that has no Lease was never seen: it is lost."""
         found = self.brokers.get(broker)
         return found.state if found is not None else BrokerState.LOST
 
     def serves(self, seat: Seat | None) -> bool:
-        """Whether `seat` is held by a broker that has proved to be alive: nothing is decided on a mere Lease."""
+        """Return whether `seat` is held by a broker that has proved to be alive: nothing is decided on a mere Lease."""
         return seat is not None and self.holds(seat) and self.state_of(seat.broker) is not BrokerState.UNPROVEN
 
     def was_never_seen(self, broker: BrokerId) -> bool:
-        """Whether there is no such broker, and none to come: Leases stay for ever, and nobody asks for it."""
+        """Return whether there is no such broker, and none to come: Leases stay for ever, and the StatefulSet does not
+        ask for it."""
         return not any(broker in known for known in (self.brokers, self.unreadable, self.expected))
 
     def is_open_to(self, broker: BrokerId) -> bool:
-        """Whether a broker may be given replicas."""
+        """Return whether a broker may be given replicas."""
         return self.state_of(broker) is BrokerState.READY and broker not in self.leaving
 
     def knows_holders_of(self, state: PartitionState) -> bool:
-        """Whether it is known of every broker in the partition's ISR that it is alive, or that it is not."""
+        """Return whether it is known of every broker in the partition's ISR that it is alive, or that it is not."""
         brokers = (self.brokers.get(seat.broker) for seat in state.isr)
         return not any(broker is not None and broker.state is BrokerState.UNPROVEN for broker in brokers)
 
@@ -130,25 +133,26 @@ class Observed:
 
 
 def leaving_of(brokers: Iterable[BrokerId], broker_set: BrokerSet | None) -> frozenset[BrokerId]:
-    """Whom the StatefulSet asks for no longer; nobody where there is no such object."""
+    """Return the brokers that the StatefulSet asks for no longer; none where there is no such object."""
     return frozenset(broker for broker in brokers if broker_set is not None and not broker_set.asks_for(broker))
 
 
 def regressed_of(brokers: Iterable[Broker]) -> frozenset[TopicUid]:
-    """What brokers that live say of topics: one that is away may not have heard of a recovery."""
+    """Return what live brokers report of topics: one that is away may not know of a recovery."""
     living = (broker for broker in brokers if broker.state is not BrokerState.LOST)
     return frozenset(uid for broker in living for uid in broker.regressed)
 
 
 class SteadyTimers:
-    """How long brokers have been ready without a break, in one life: leaders do not follow a broker that flaps."""
+    """The times for which brokers have been ready without a break, in one life: leaders do not follow a broker that
+    flaps."""
 
     def __init__(self, delay_ms: int = LEADER_RETURN_DELAY_MS) -> None:
         self._delay_ms = delay_ms
         self._due_ms: dict[Seat, int] = {}
 
     def observe(self, brokers: Iterable[Broker], now_ms: int) -> frozenset[BrokerId]:
-        """All brokers as they are just now -> those that are steady."""
+        """Observe all brokers as they are just now, and return those that are steady."""
         ready = (broker.seat for broker in brokers if broker.state is BrokerState.READY)
         self._due_ms = {seat: self._due_ms.get(seat, now_ms + self._delay_ms) for seat in ready}
         return frozenset(seat.broker for seat, due_ms in self._due_ms.items() if due_ms <= now_ms)
@@ -158,14 +162,15 @@ class SteadyTimers:
 
 
 class DeletionTimers:
-    """How long deleted topics have waited for their brokers: by the operator's own clock since it first saw it."""
+    """The times for which deleted topics have waited for their brokers: by the operator's own clock since it first saw
+    it."""
 
     def __init__(self, wait_ms: int = FINALIZER_WAIT_MS) -> None:
         self._wait_ms = wait_ms
         self._due_ms: dict[TopicUid, int] = {}
 
     def observe(self, deleted: Iterable[TopicUid], now_ms: int) -> frozenset[TopicUid]:
-        """All topics that have a deletionTimestamp just now -> those that have waited long enough."""
+        """Observe all topics that have a deletionTimestamp just now, and return those that have waited long enough."""
         self._due_ms = {uid: self._due_ms.get(uid, now_ms + self._wait_ms) for uid in deleted}
         return frozenset(uid for uid, due_ms in self._due_ms.items() if due_ms <= now_ms)
 

@@ -1,4 +1,4 @@
-"""The placement of partitions: which brokers hold a new one, and where one that is placed should stand now.
+"""The placement of partitions: which brokers hold a new one, and where a placed one should stand now.
 
 Pure, deterministic, and moving as little as possible. `spread` places partitions one after the other, each where the
 topic has least, so that an operator that dies half way goes on where it was:
@@ -47,7 +47,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Load:
-    """How many partitions each broker leads (by preference) and holds."""
+    """The number of partitions that each broker leads (by preference) and holds."""
 
     leaders: Counter[BrokerId] = field(default_factory=Counter)
     replicas: Counter[BrokerId] = field(default_factory=Counter)
@@ -64,7 +64,7 @@ class Load:
             self.replicas.update(replicas)
 
     def moved(self, before: Replicas, after: Replicas) -> None:
-        """A partition that is counted in it stands elsewhere now."""
+        """Note that a partition that is counted in it stands elsewhere now."""
         self.leaders.subtract(before[:1])
         self.replicas.subtract(before)
         self.add_all([after])
@@ -75,17 +75,17 @@ class Load:
         return whole
 
     def without(self, part: "Load") -> "Load":
-        """What is left when `part`, which is counted in it, is taken out."""
+        """Return what is left when `part`, which is counted in it, is taken out."""
         return Load(self.leaders - part.leaders, self.replicas - part.replicas)
 
 
 def spread(
     count: int, replication: int, candidates: Sequence[Candidate], *, own: Iterable[Replicas], others: Load
 ) -> list[Replicas]:
-    """Replicas for `count` new partitions of a topic with `replication` copies of each.
+    """Return replicas for `count` new partitions of a topic with `replication` copies of each.
 
     `own` is what the topic has already, `others` the load of all other topics. There must be at least `replication`
-    candidates: the caller says what is wrong when there are not.
+    candidates: the caller reports it when there are not.
     """
     assert len(candidates) >= replication >= 1, (len(candidates), replication)
     in_order = ranked(candidates, others)
@@ -111,7 +111,8 @@ def _place_one(replication: int, in_order: Sequence[Candidate], load: Load) -> R
 
 
 def ranked(candidates: Sequence[Candidate], others: Load) -> list[Candidate]:
-    """Least loaded first, the zones taking turns: neighbours in the rank are in different zones."""
+    """Return the candidates, least loaded first, the zones taking turns: neighbours in the rank are in different
+    zones."""
     by_load = sorted(candidates, key=lambda c: (others.leaders[c.broker], others.replicas[c.broker], c.broker))
     turn: Counter[str] = Counter()
     turns: dict[BrokerId, int] = {}
@@ -124,34 +125,34 @@ def ranked(candidates: Sequence[Candidate], others: Load) -> list[Candidate]:
 
 
 _UNEVEN = 2
-"""A difference that moving one replica lowers; one of 1 would only change sides."""
+"""The difference that moving one replica lowers; one of 1 would only change sides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where replicas may stand."""
+    """The brokers on which replicas may stand."""
 
     candidates: Sequence[Candidate]
-    """Brokers that may be given replicas, best first."""
+    """The brokers that may be given replicas, best first."""
     zones: Mapping[BrokerId, str]
-    """Of every broker that is known, those that may be given nothing included."""
+    """The zones of every broker that is known, those that may be given nothing included."""
     leaving: Collection[BrokerId] = ()
-    """Brokers that must hold nothing in the end."""
+    """The brokers that must hold nothing in the end."""
     faults: Mapping[BrokerId, int] = field(default_factory=dict)
-    """How little a replica there is worth: whoever has most goes first when there are too many."""
+    """The worth of a replica on each broker: the one with the greatest fault goes first when there are too many."""
     at_hand: Collection[BrokerId] = ()
-    """Brokers that still hold the partition although they were to give it away: nothing has to be copied there."""
+    """The brokers that still hold the partition although they were to give it away: nothing has to be copied there."""
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate], zones: Mapping[BrokerId, str], others: Load) -> "Ground":
         return cls(ranked(candidates, others), zones)
 
     def of_partition(self, faults: Mapping[BrokerId, int], at_hand: Collection[BrokerId]) -> "Ground":
-        """The same, for one partition."""
+        """Return the same for one partition."""
         return replace(self, faults=faults, at_hand=at_hand)
 
     def crowd(self, replicas: Sequence[BrokerId]) -> int:
-        """Pairs of replicas that share a zone."""
+        """Return the pairs of replicas that share a zone."""
         counts = Counter(self.zones.get(broker, "") for broker in replicas)
         return sum(count * (count - 1) // 2 for count in counts.values())
 
@@ -159,14 +160,14 @@ class Ground:
 class _Relief(NamedTuple):
     replicas: Replicas
     gain: tuple[int, int, int]
-    """Pairs that no longer share a zone, then how much more the giver held, then how much more it was preferred."""
+    """The pairs that no longer share a zone, then how much more the giver held, then how much more it was preferred."""
 
 
 _NO_GAIN = (0, 0, 0)
 
 
 def refit(current: Replicas, replication: int, ground: Ground, load: Load) -> Replicas:
-    """`current` with `replication` brokers, none of which is to leave, as far as there are brokers for it.
+    """Return `current` with `replication` brokers, none of which is to leave, as far as there are brokers for it.
 
     `load` is that of the topic, `current` included; it is not changed.
     """
@@ -180,7 +181,7 @@ def refit(current: Replicas, replication: int, ground: Ground, load: Load) -> Re
 def level(
     own: Sequence[Replicas], ground: Ground, moves_max: int, may_move: Callable[[int], bool]
 ) -> dict[int, Replicas]:
-    """What to change for a topic that stands as `own`, by place in it: at most `moves_max` of them move data."""
+    """Return the changes for a topic that stands as `own`, by place in it: at most `moves_max` of them move data."""
     load = Load.of(own)
     changed: dict[int, Replicas] = {}
     moves = 0
@@ -198,7 +199,8 @@ def level(
 def _most_helpful_first(
     own: Sequence[Replicas], ground: Ground, load: Load, may_move: Callable[[int], bool]
 ) -> list[int]:
-    """Those of `own` that may move. Zones come first: a replica moved for balance might have to go on for its zone."""
+    """Return the ones of `own` that may move. Zones come first: a replica moved for balance might have to go on for its
+    zone."""
     gains = {index: _relieved(each, ground, load).gain for index, each in enumerate(own) if may_move(index)}
     return sorted(gains, key=gains.__getitem__, reverse=True)
 
@@ -212,7 +214,8 @@ def _shrunk(current: Replicas, replication: int, ground: Ground, load: Load) -> 
 
 
 def _unwanted(kept: Replicas, index: int, ground: Ground, load: Load) -> tuple[int, ...]:
-    """The greatest goes. The preferred leader stays where its log is as good as the others'."""
+    """Return the rank of which the greatest goes. The preferred leader stays where its log is as good as the
+    others'."""
     broker, rest = kept[index], (*kept[:index], *kept[index + 1 :])
     return (
         broker in ground.leaving,
@@ -240,7 +243,7 @@ def _free(kept: Replicas, ground: Ground) -> list[Candidate]:
 def _best(
     kept: Replicas, ground: Ground, counts: Counter[BrokerId], beside: Sequence[BrokerId] | None = None
 ) -> BrokerId:
-    """The broker to join `beside`, which is `kept` where it is not given; `min` keeps the first of equals."""
+    """Return the broker to join `beside`, which is `kept` where it is not given; `min` keeps the first of equals."""
     rest = kept if beside is None else beside
     best = min(
         _free(kept, ground),
@@ -250,7 +253,7 @@ def _best(
 
 
 def _relieved(replicas: Replicas, ground: Ground, load: Load) -> _Relief:
-    """With one replica elsewhere where that helps most; the same where nothing does."""
+    """Return the replicas with one of them elsewhere where that helps most; the same where nothing does."""
     zones = [ground.zones.get(broker, "") for broker in replicas]
     best = _Relief(replicas, _NO_GAIN)
     for candidate in _free(replicas, ground):
@@ -264,17 +267,18 @@ def _relieved(replicas: Replicas, ground: Ground, load: Load) -> _Relief:
 
 
 def _gain(load: Load, giver: BrokerId, taker: BrokerId, *, first: bool) -> tuple[int, int]:
-    """How much more `giver` holds and is preferred than `taker`; the latter matters to the first replica alone."""
+    """Return how much more `giver` holds and is preferred than `taker`; the latter matters to the first replica
+    alone."""
     return load.replicas[giver] - load.replicas[taker], load.leaders[giver] - load.leaders[taker] if first else 0
 
 
 def _closer(zones: Sequence[str], before: str, after: str) -> int:
-    """How many pairs of replicas fewer share a zone when one of them goes from `before` to `after`."""
+    """Return how many pairs of replicas fewer share a zone when one of them goes from `before` to `after`."""
     return 0 if before == after else zones.count(before) - 1 - zones.count(after)
 
 
 def _reordered(replicas: Replicas, load: Load) -> Replicas:
-    """With the broker first that is preferred least, where that makes the topic more even."""
+    """Return the replicas with the broker first that is preferred least, where that makes the topic more even."""
     first = replicas[0]
     least = min(replicas, key=lambda broker: load.leaders[broker])
     if load.leaders[first] - load.leaders[least] < _UNEVEN:
@@ -285,11 +289,11 @@ def _reordered(replicas: Replicas, load: Load) -> Replicas:
 
 @dataclass(frozen=True, slots=True)
 class TooFewBrokers:
-    """The partitions that are missing cannot be placed now."""
+    """The result where the partitions that are missing cannot be placed now."""
 
     needed: int
     ready: int
-    """Brokers that could be given partitions."""
+    """The number of brokers that could be given partitions."""
     known: int
 
     @classmethod
@@ -298,7 +302,7 @@ class TooFewBrokers:
 
 
 def missing_partitions(topic: Topic, sets: Iterable[PartitionSet]) -> list[PartitionId]:
-    """The partitions that the topic asks for and that no set holds, in order."""
+    """Return the partitions that the topic asks for and that no set holds, in order."""
     placed = {state.id for partition_set in sets for state in partition_set.partitions}
     return [PartitionId(p) for p in range(topic.spec.partitions) if p not in placed]
 
@@ -306,7 +310,8 @@ def missing_partitions(topic: Topic, sets: Iterable[PartitionSet]) -> list[Parti
 def seat_new(
     topic: Topic, own: Iterable[Replicas], new: Sequence[PartitionId], observed: Observed, others: Load
 ) -> list[PartitionState] | TooFewBrokers:
-    """Seats for each of `new`; `own` is where the topic's other partitions stand, `others` the rest of the load."""
+    """Return seats for each of `new`; `own` is where the topic's other partitions stand, `others` the rest of the
+    load."""
     ready = [broker for broker in observed.in_state(BrokerState.READY) if observed.is_open_to(broker.id)]
     needed = topic.spec.replicas
     if not new:
@@ -320,7 +325,8 @@ def seat_new(
 
 
 def placed_in(topic: Topic, sets: Iterable[PartitionSet], states: Sequence[PartitionState]) -> list[PartitionSet]:
-    """The topic's sets with `states`, none of which they hold, in those that they belong to; without the others."""
+    """Return the topic's sets with `states`, none of which they hold, in those that they belong to; without the
+    others."""
     existing = {partition_set.metadata.name: partition_set for partition_set in sets}
     changed = []
     by_id = sorted(states, key=lambda state: state.id)

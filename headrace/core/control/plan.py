@@ -1,7 +1,7 @@
 """`plan(desired, observed, now_ms)`: what to do next, for every topic of this cluster. Pure and level-triggered.
 
-It looks at full state only, so it does not matter what was seen or done before, or where a predecessor died: a missing
-step is planned, and where nothing is missing the plan is empty. Writes that change PartitionSets come in one pass, the
+It uses full state only, so it does not matter what was seen or done before, or where a predecessor died: a missing step
+is planned, and where nothing is missing the plan is empty. Writes that change PartitionSets come in one pass, the
 status that describes them in the next, which sees them: a status never promises what has not landed.
 
 Order within a topic: sets of a dead namesake go first (a topic that was deleted and created again), then the finalizer
@@ -43,28 +43,28 @@ from headrace.core.resources.topic import Places, Topic
 from headrace.core.types import PartitionId, TopicName, TopicUid
 
 _REASONS_MAX = 3
-"""Reasons that one write gives for the log; the rest is counted."""
+"""The number of reasons that one write gives for the log; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tended:
     writes: tuple[ReplaceSet, ...]
-    """At most one for each set."""
+    """The writes, at most one for each set."""
     unfinished: Unfinished = field(default_factory=Unfinished)
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a pass knows beside the topic itself."""
+    """The facts of a pass beside the topic itself."""
 
     observed: Observed
     budget: Budget
     others: Load
-    """What all other topics load the brokers with."""
+    """The load of the brokers by all other topics."""
 
 
 def tend(topic: Topic, sets: Sequence[PartitionSet], around: Round) -> Tended:
-    """The writes that bring `sets`, all of the topic, on by one step."""
+    """Return the writes that bring `sets`, all of the topic, on by one step."""
     spec = topic.spec
     states = [state for partition_set in sets for state in partition_set.partitions]
     elections = Elections(spec, around.observed, around.budget, leaders_of(states, around.observed))
@@ -98,7 +98,8 @@ def _reason(changes: Sequence[Change]) -> str:
 
 
 def plan(desired: Sequence[Topic], observed: Observed, now_ms: int) -> tuple[TopicPlan, ...]:
-    """Actions by topic, in the order of names. `desired` are all Topics; `now_ms` is wall time, for conditions."""
+    """Return actions by topic, in the order of names. `desired` are all Topics; `now_ms` is wall time, for
+    conditions."""
     planned: dict[TopicName, list[Action]] = defaultdict(list)
     uids = {topic.uid for topic in desired}
     for orphan in _orphans(uids, observed):
@@ -111,14 +112,14 @@ def plan(desired: Sequence[Topic], observed: Observed, now_ms: int) -> tuple[Top
 
 
 def _orphans(uids: set[TopicUid], observed: Observed) -> list[PartitionSet]:
-    """Sets of this cluster whose topic, by uid, is not there any more."""
+    """Return the sets of this cluster whose topic, by uid, is not there any more."""
     ours = [s for s in observed.sets if s.metadata.labels.get(CLUSTER_LABEL) == observed.cluster]
     return sorted((s for s in ours if s.topic_uid not in uids), key=lambda s: (s.topic_name, s.metadata.name))
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """What becomes of a topic's partitions that have no place."""
+    """The outcome for a topic's partitions that have no place."""
 
     writes: tuple[CreateSet | ReplaceSet, ...] = ()
     too_few: TooFewBrokers | None = None
@@ -126,7 +127,7 @@ class _Placed:
 
 
 class _Planner:
-    """One pass over the topics of a cluster: what it places for one counts as load for the next."""
+    """The planner of one pass over the topics of a cluster: what it places for one counts as load for the next."""
 
     def __init__(self, topics: Sequence[Topic], observed: Observed, now_ms: int, claims: Claims) -> None:
         self._observed = observed
@@ -136,7 +137,7 @@ class _Planner:
         for partition_set in sorted(observed.sets, key=lambda s: s.metadata.name):
             if partition_set.topic_uid in self._sets:
                 self._sets[partition_set.topic_uid].append(partition_set)
-        # What is going is no load: else it would matter whether it has gone before the rest is placed, or after.
+        # A set that goes is no load: else it would matter whether it has gone before the rest is placed, or after.
         staying = (topic for topic in topics if not topic.is_going)
         self._load = Load.of(replicas for topic in staying for replicas in _placed(self._sets[topic.uid]))
         self._budget = Budget.of((s for sets in self._sets.values() for s in _states(sets)), observed)
@@ -169,16 +170,18 @@ class _Planner:
         writes: Sequence[CreateSet | ReplaceSet],
         outlook: Outlook,
     ) -> list[Action]:
-        """One of the three in one pass: the next begins with what this one wrote, and people wait for the status."""
+        """Return one of the three in one pass: the next begins with what this one wrote, and people wait for the
+        status."""
         return self._finalize(topic, sets, writes) or self._describe(topic, sets, outlook) or self._confirm(topic, sets)
 
     def _place(self, topic: Topic, sets: Sequence[PartitionSet], others: Load) -> _Placed | None:
-        """Places for the partitions that have none; None where it is too early to tell."""
+        """Return places for the partitions that have none; None where it is too early to decide."""
         missing = missing_partitions(topic, sets)
         if not missing:
             return _Placed()
         if self._observed.in_state(BrokerState.UNPROVEN):
-            return None  # the first that has proved itself must not get everything: the others follow in a moment
+            # The first broker that has proved itself must not get everything: the others follow in a moment.
+            return None
         doubtful = doubtful_partitions(topic, sets)
         found = reclaim(topic, sets, doubtful, self._claims, self._observed) if doubtful else Reclaimed()
         if found is None:
@@ -196,7 +199,7 @@ class _Planner:
     def _finalize(
         self, topic: Topic, sets: Sequence[PartitionSet], writes: Sequence[CreateSet | ReplaceSet]
     ) -> list[Action]:
-        """`writes`, after what must stand in the topic before there is data."""
+        """Return `writes`, after the marks that the topic must have before there is data."""
         told = noted_or_told(topic)
         places = Places(max(_count(sets), told.seen), max(_count(_after(sets, writes)), told.begun))
         marked = keep_marks(topic, places) if sets or writes or told.begun > topic.places.begun else None
@@ -219,7 +222,8 @@ class _Planner:
     def _describe(self, topic: Topic, sets: Sequence[PartitionSet], outlook: Outlook) -> list[Action]:
         states = _states(sets)
         if not all(self._observed.knows_holders_of(state) for state in states):
-            return []  # an operator that has just started must not call partitions online, or offline, on hearsay
+            # An operator that has just started must not report partitions online, or offline, before it knows.
+            return []
         patch = summarize(topic, states, self._observed, outlook, self._now_ms)
         return [patch] if patch else []
 
@@ -229,17 +233,17 @@ def _states(sets: Sequence[PartitionSet]) -> list[PartitionState]:
 
 
 def _count(sets: Sequence[PartitionSet]) -> int:
-    """Partitions from 0 to the last one that has a place."""
+    """Return the number of partitions from 0 to the last one that has a place."""
     return max((state.id + 1 for state in _states(sets)), default=0)
 
 
 def _after(sets: Sequence[PartitionSet], writes: Sequence[CreateSet | ReplaceSet]) -> list[PartitionSet]:
-    """The sets as they are once `writes` have landed."""
+    """Return the sets as they are once `writes` have landed."""
     return [*{s.metadata.name: s for s in (*sets, *(write.set for write in writes))}.values()]
 
 
 def _write_of(changed: PartitionSet, before: Sequence[PartitionSet], found: Reclaimed) -> CreateSet | ReplaceSet:
-    """`changed` holds partitions that no set held `before`."""
+    """Return the write of `changed`, which holds partitions that no set held `before`."""
     added = [state for state in changed.partitions if all(state not in each.partitions for each in before)]
     adopted = [state.id for state in added if state.id in found.adopted]
     if adopted and found.claimed is not None:
@@ -251,7 +255,7 @@ def _write_of(changed: PartitionSet, before: Sequence[PartitionSet], found: Recl
 
 
 def _joined(tended: Sequence[ReplaceSet], placed: Sequence[CreateSet | ReplaceSet]) -> list[CreateSet | ReplaceSet]:
-    """One write per set: those in `placed` begin with what stands in `tended`."""
+    """Return one write per set: those in `placed` begin with what stands in `tended`."""
     first = {write.set.metadata.name: write for write in tended}
     joined: list[CreateSet | ReplaceSet] = []
     for write in placed:
@@ -261,7 +265,7 @@ def _joined(tended: Sequence[ReplaceSet], placed: Sequence[CreateSet | ReplaceSe
 
 
 def _both(before: ReplaceSet, write: CreateSet | ReplaceSet) -> ReplaceSet:
-    """`write` begins with what stands in `before`."""
+    """Return the write with both; `write` begins with what stands in `before`."""
     reason, notices = f"{before.reason}; {write.reason}", (*before.notices, *write.notices)
     return replace(before, set=write.set, reason=reason, notices=notices)
 

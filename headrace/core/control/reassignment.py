@@ -1,6 +1,6 @@
 """The reassignment of replicas: another replication factor, a broker that is to leave, brokers that were added.
 
-    at rest ── its brokers are not those it should have ──> moving: the new ones are in `replicas` and `adding`,
+at rest ── its brokers are not those it should have ──> moving: the new ones are in `replicas` and `adding`,
                                                             the old ones go on, in `removing`, at the end of `replicas`
     moving ── a new one is in sync ──> it is no longer `adding`
            ── none is `adding`, and the leader and all live replicas of the target are in sync ──> the old ones go
@@ -8,13 +8,13 @@
            ── the topic asks for something else ──> moving to that: a broker that is wanted again stays
 
 `target` is what is left when nothing moves any more; all decisions start from it, so it does not matter how often the
-topic changed or the operator died on the way. Copying is throttled to REASSIGNMENTS_MAX partitions of the cluster at a
+topic changed or the operator died in between. Copying is throttled to REASSIGNMENTS_MAX partitions of the cluster at a
 time; taking replicas away copies nothing. A partition without a live leader is left alone, and all are while it is not
 known of some broker whether it is alive.
 
-Invariants: nobody leaves the ISR here while fewer than `minInsyncReplicas` others of the target are in sync, nor while
-a live replica of the target is not; the leader is never removed (`elections` moves it first); `replicas` never loses a
-broker that was not in `removing`, nor one while another has yet to catch up.
+Invariants: no member leaves the ISR here while fewer than `minInsyncReplicas` others of the target are in sync, nor
+while a live replica of the target is not; the leader is never removed (`elections` moves it first); `replicas` never
+loses a broker that was not in `removing`, nor one while another has yet to catch up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,14 +33,14 @@ from headrace.core.types import BrokerId, PartitionId
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """What a topic still has to wait for."""
+    """The things that a topic still has to wait for."""
 
     too_few: bool = False
-    """There are not as many brokers as it asks for replicas."""
+    """True where there are not as many brokers as it asks for replicas."""
     waiting: int = 0
-    """Partitions whose turn has yet to come."""
+    """The number of partitions whose turn has yet to come."""
     stuck: tuple[BrokerId, ...] = ()
-    """Brokers that are to leave, and no other can take what they hold."""
+    """The brokers that are to leave, where no other can take what they hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ def reassign(
     others: Load,
     preferred: Mapping[PartitionId, BrokerId],
 ) -> Reassignment:
-    """The next step of every partition of a topic. `others` is what the rest of the topics loads the brokers with,
-    `preferred` who is to be the preferred leader, whatever balance says."""
+    """Return the next step of every partition of a topic. `others` is the load of the brokers by the rest of the
+    topics, `preferred` the brokers that are to be preferred leaders, whatever balance asks for."""
     if observed.in_state(BrokerState.UNPROVEN):
         return Reassignment()
     moving = _Reassigning(spec, states, observed, budget, others)
@@ -67,7 +67,7 @@ def reassign(
 
 
 class _Reassigning:
-    """One topic in one pass."""
+    """The reassignment of one topic in one pass."""
 
     def __init__(
         self, spec: TopicSpec, states: Sequence[PartitionState], observed: Observed, budget: Budget, others: Load
@@ -102,7 +102,7 @@ class _Reassigning:
         self._turn_to(state, wanted)
 
     def _prefer(self, state: PartitionState) -> None:
-        """Nothing is copied: another one comes first."""
+        """Put another broker first: nothing is copied for that."""
         broker = self.preferred.get(state.id)
         if broker is None or state.adding or state.removing or state.id in self._targets:
             return
@@ -136,7 +136,7 @@ class _Reassigning:
             self._turn_to(self._states[index], wanted)
 
     def _is_movable(self, state: PartitionState) -> bool:
-        """For the sake of balance alone."""
+        """Return whether it may move for the sake of balance alone."""
         return state.id not in self.preferred and self._observed.serves(state.leader) and self._is_whole(state)
 
     def _step(self, state: PartitionState) -> None:
@@ -149,7 +149,7 @@ class _Reassigning:
             self._changes[state.id] = Change(revised(after), reason, (ChangeKind.REASSIGNED,))
 
     def _settled(self, state: PartitionState) -> PartitionState:
-        """With those that have caught up counted in, and those that nobody needs any more gone."""
+        """Return the state with replicas that have caught up counted in, and unneeded ones gone."""
         if not state.adding and not state.removing:
             return state
         adding = tuple(broker for broker in state.adding if not self._is_in_sync(broker, state))
@@ -160,7 +160,7 @@ class _Reassigning:
         return replace(settled, replicas=state.target, removing=(), isr=isr)
 
     def _can_do_without_others(self, state: PartitionState) -> bool:
-        """Can the target go on alone?"""
+        """Return whether the target can go on alone."""
         alone = replace(state, replicas=state.target, removing=())
         least = floor(alone, self._spec.min_insync_replicas)
         enough = sum(self._is_in_sync(broker, state) for broker in alone.replicas) >= least
@@ -168,7 +168,7 @@ class _Reassigning:
         return leads and enough and self._is_whole(state)
 
     def _is_whole(self, state: PartitionState) -> bool:
-        """Whether all of its target that live are in sync."""
+        """Return whether all live replicas of its target are in sync."""
         live = (broker for broker in state.target if self._observed.state_of(broker) is not BrokerState.LOST)
         return all(self._is_in_sync(broker, state) for broker in live)
 
@@ -176,7 +176,7 @@ class _Reassigning:
         return any(seat.broker == broker and self._observed.serves(seat) for seat in state.isr)
 
     def _fault(self, broker: BrokerId, state: PartitionState) -> int:
-        """How little a replica is worth: one that is in sync most, one whose broker is away least."""
+        """Return how little a replica is worth: one that is in sync is worth most, one whose broker is away least."""
         if self._observed.state_of(broker) is BrokerState.LOST:
             return 2
         return 0 if self._is_in_sync(broker, state) else 1
@@ -197,7 +197,8 @@ class _Reassigning:
 
     @cached_property
     def _leaving(self) -> frozenset[BrokerId]:
-        """Whoever must hold nothing in the end: a broker that there is not, as after a slip of a hand, never will."""
+        """Return the brokers that must hold nothing in the end: a broker that does not exist, as after a mistyped
+        number, never will."""
         named = {broker for state in self._states for broker in state.target}
         return self._observed.leaving | set(filter(self._observed.was_never_seen, named))
 
@@ -209,7 +210,7 @@ class _Reassigning:
 
 
 def _towards(state: PartitionState, wanted: Replicas) -> PartitionState:
-    """On the way to `wanted`: the new brokers beside the old ones, whatever was on its way before."""
+    """Return the state on the way to `wanted`: the new brokers beside the old ones, whatever was on its way before."""
     come = {broker for broker in wanted if broker not in state.replicas or broker in state.adding}
     removing = tuple(broker for broker in state.replicas if broker not in wanted)
     adding = tuple(broker for broker in wanted if broker in come)

@@ -1,13 +1,14 @@
-"""Data on brokers that no PartitionSet names: looked for before anything is placed in its stead, and given seats again.
+"""Data on brokers that no PartitionSet names: it is searched for before anything is placed in its stead, and given
+seats again.
 
-    a partition without a place ── it never had one (`Topic.places`) ──> it is new: nobody is asked
-        ── it had one, or the topic claims another's data (`headrace.io/adopt-uid`) ──> every broker is asked (`held`)
-             ── one has not answered, or has not set aside what it holds ──> wait, and say for whom
-             ── somebody holds it ──> the greatest (epoch, end) leads in a new epoch, in sync alone
-             ── nobody does ──> it is new
+a partition without a place ── it never had one (`Topic.places`) ──> it is new: no broker is asked ── it had one, or the
+topic claims another's data (`headrace.io/adopt-uid`) ──> every broker is asked (`held`) ── one has not answered, or has
+not set aside what it holds ──> wait, and name the broker ── some broker holds it ──> the greatest (epoch, end) leads in
+a new epoch, in sync alone ── none does ──> it is new
 
-A log that is set aside is closed: nobody leads or votes with it until a PartitionSet names it again, so what a broker
-reports of it stays true. That is what makes the report a promise, and why a log that is still open is waited for.
+A log that is set aside is closed: no broker leads or votes with it until a PartitionSet names it again, so what a
+broker reports of it stays true. That is what makes the report a promise, and why a log that is still open is waited
+for.
 
 A claim counts until the topic has places. It is refused, and nothing is placed, where the data is not its to have:
 another topic lives under that uid or has the data already, it is of another namespace, it has more partitions than the
@@ -51,7 +52,7 @@ _Logs = Mapping[BrokerId, HeldLog]
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """Nothing of the topic is placed now: the condition Ready says so."""
+    """The result where nothing of the topic is placed now: the condition Ready has the reason."""
 
     reason: str
     message: str
@@ -68,19 +69,19 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class Reclaimed:
-    """The partitions of which somebody holds data, as they are to be."""
+    """The partitions of which some broker holds data, with their new states."""
 
     states: tuple[PartitionState, ...] = ()
     claimed: TopicUid | None = None
     adopted: frozenset[PartitionId] = frozenset()
-    """Those of `states` that go on with the data of `claimed`."""
+    """The partitions of `states` that go on with the data of `claimed`."""
 
     @property
     def partitions(self) -> frozenset[PartitionId]:
         return frozenset(state.id for state in self.states)
 
     def notices(self, states: Iterable[PartitionState]) -> tuple[Notice, ...]:
-        """Of those among `states` that are its own."""
+        """Return the notices about its own partitions among `states`."""
         ours = [state for state in states if state.id in self.partitions]
         adopted = [state for state in ours if state.id in self.adopted]
         found = [state for state in ours if state.id not in self.adopted]
@@ -92,16 +93,16 @@ class Reclaimed:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Which topics there are, and which of them has the data of another, or is to have it: who was created first."""
+    """The topics that there are, and which of them has the data of another, or is to have it: the oldest one."""
 
     names: Mapping[TopicUid, TopicName] = field(default_factory=dict)
     taken: Mapping[TopicUid, TopicUid] = field(default_factory=dict)
     going: frozenset[TopicUid] = frozenset()
-    """Those that are being deleted: they stand in nobody's way for long."""
+    """The topics that are being deleted: they block no other for long."""
 
     @classmethod
     def of(cls, topics: Sequence[Topic], observed: Observed) -> "Claims":
-        """`topics` are those of all clusters."""
+        """Return the claims; `topics` are those of all clusters."""
         sets, taken = _by_topic(observed), dict[TopicUid, TopicUid]()
         ours = [topic for topic in topics if topic.spec.cluster == observed.cluster]
         for topic in sorted(ours, key=lambda topic: (topic.metadata.creation_timestamp or "", topic.full_name)):
@@ -117,7 +118,8 @@ class Claims:
 
 
 def claimed_uid(topic: Topic, sets: Sequence[PartitionSet]) -> TopicUid | None:
-    """Whose data it claims, until it has places; afterwards whose data it has, as long as the annotation stays."""
+    """Return the uid of the topic whose data it claims, until it has places; afterwards of the one whose data it has,
+    as long as the annotation stays."""
     claimed = TopicUid(topic.adopts)
     if not claimed or claimed == topic.uid or (sets and all(s.adopted_uid != claimed for s in sets)):
         return None
@@ -125,7 +127,8 @@ def claimed_uid(topic: Topic, sets: Sequence[PartitionSet]) -> TopicUid | None:
 
 
 def doubtful_partitions(topic: Topic, sets: Sequence[PartitionSet]) -> list[PartitionId]:
-    """Those without a place of which a broker may hold data: nothing can have been written to the others."""
+    """Return the partitions without a place of which a broker may hold data: nothing can have been written to the
+    others."""
     missing = missing_partitions(topic, sets)
     if _claims_now(topic, sets):
         return missing
@@ -143,8 +146,8 @@ def _places(topic: Topic) -> Places:
 
 
 def noted_or_told(topic: Topic) -> Places:
-    """What the topic's note says. Where it has none, placed by an operator that wrote none, or replaced by hand: what
-    its status tells. That must be noted before the status says something else."""
+    """Return the topic's note. Where it has none, because an operator that wrote none placed it, or it was replaced by
+    hand, return what its status shows. That must be noted before the status changes."""
     led, _, count = str(topic.status.get("leaders") or "").partition("/")
     offline = by_type(topic.status.get("conditions") or ()).get(ConditionType.OFFLINE, {})
     if topic.places.begun or not (led.isdecimal() and count.isdecimal()):
@@ -154,7 +157,7 @@ def noted_or_told(topic: Topic) -> Places:
 
 
 def inquiries(topics: Collection[Topic], observed: Observed) -> tuple[TopicUid, ...]:
-    """The topics of which every broker is to tell what it holds before the next plan."""
+    """Return the topics for which every broker is to report what it holds before the next plan."""
     if observed.in_state(BrokerState.UNPROVEN):
         return ()
     sets, asked, living = _by_topic(observed), set[TopicUid](), {topic.uid for topic in topics}
@@ -169,7 +172,7 @@ def inquiries(topics: Collection[Topic], observed: Observed) -> tuple[TopicUid, 
 
 
 def asks_again(asked: Iterable[TopicUid], observed: Observed) -> bool:
-    """Whether the answers may be others in a moment."""
+    """Return whether the answers may be others in a moment."""
     uids, alive = {*asked}, observed.in_state(BrokerState.READY, BrokerState.DRAINING)
     logs = [(key, log) for report in observed.reports.values() for key, log in report.logs.items()]
     is_settling = any(key.uid in uids and not log.set_aside for key, log in logs)
@@ -179,9 +182,9 @@ def asks_again(asked: Iterable[TopicUid], observed: Observed) -> bool:
 def reclaim(
     topic: Topic, sets: Sequence[PartitionSet], doubtful: Sequence[PartitionId], claims: Claims, observed: Observed
 ) -> Reclaimed | Withheld | None:
-    """What becomes of `doubtful`: seats for those that somebody holds; nobody holds the others.
+    """Return the outcome for `doubtful`: seats for the partitions that some broker holds; no broker holds the others.
 
-    None where brokers have yet to be asked.
+    The outcome is None where brokers have yet to be asked.
     """
     claimed = claimed_uid(topic, sets)
     why = _why_not_its(topic, claimed, claims) if claimed is not None else None
@@ -192,7 +195,7 @@ def reclaim(
     if not {topic.uid, claimed or topic.uid} <= {*observed.asked}:
         return None
     silent = sorted(broker for broker in {*observed.brokers, *observed.expected} if not _has_reported(broker, observed))
-    # Where nobody has seen that they have places, an operator died as it placed them: the lost are not waited for.
+    # Where no status shows that they have places, an operator died as it placed them: lost brokers are not waited for.
     is_sure = claimed is not None or any(partition < _places(topic).seen for partition in doubtful)
     if silent and (is_sure or any(observed.state_of(broker) is not BrokerState.LOST for broker in silent)):
         return _wait_for(silent, observed)
@@ -222,7 +225,7 @@ def _wait_for(silent: Sequence[BrokerId], observed: Observed) -> Withheld:
 
 
 class _Reclaiming:
-    """One topic in one pass, once every broker has reported."""
+    """The reclaiming of one topic in one pass, once every broker has reported."""
 
     def __init__(
         self, topic: Topic, doubtful: Sequence[PartitionId], claimed: TopicUid | None, observed: Observed
@@ -253,7 +256,7 @@ class _Reclaiming:
         return held
 
     def _why_refused(self, *, has_places: bool) -> str:
-        """By what brokers hold; as a clause."""
+        """Return the refusal by what brokers hold, as a clause."""
         if self._claimed is None:
             return ""
         if not (self._others or self._own or has_places):
@@ -293,7 +296,7 @@ class _Reclaiming:
         )
 
     def _known(self, partition: PartitionId, logs: _Logs) -> tuple[int, int]:
-        """The greatest epochs that anybody knows, of brokers that hold nothing of it as well."""
+        """Return the greatest epochs that any broker knows, also of brokers that hold nothing of it."""
         keys = [PartitionKey(uid, partition) for uid in (self._topic.uid, self._claimed) if uid is not None]
         reports = self._observed.reports.values()
         known = [report.known[key] for report in reports for key in keys if key in report.known]
@@ -305,7 +308,7 @@ class _Reclaiming:
 
 
 def _why_not_its(topic: Topic, claimed: TopicUid, claims: Claims) -> Withheld | None:
-    """Why it cannot have the data whatever brokers hold, or not yet."""
+    """Return why it cannot have the data whatever brokers hold, or not yet."""
     if not _UID.fullmatch(claimed):
         return Withheld.refused(f"{claimed!r} is no uid of a topic")
     other = claimed if claimed in claims.names else claims.taken.get(claimed, topic.uid)
@@ -319,7 +322,7 @@ def _why_not_its(topic: Topic, claimed: TopicUid, claims: Claims) -> Withheld | 
 
 
 def _why_unsettled(partition: PartitionId, logs: _Logs) -> str:
-    """As a clause; empty where all that there is of the partition is closed, and can be read."""
+    """Return the reason as a clause; empty where all that there is of the partition is closed, and can be read."""
     for broker, log in logs.items():
         if log.trouble:
             return f"broker {broker} holds partition {partition} and cannot read it ({log.trouble})"
@@ -328,7 +331,7 @@ def _why_unsettled(partition: PartitionId, logs: _Logs) -> str:
 
 
 def _has_reported(broker: BrokerId, observed: Observed) -> bool:
-    """In its present life."""
+    """Return whether it has reported in its present life."""
     report, known = observed.reports.get(broker), observed.brokers.get(broker)
     return report is not None and known is not None and report.seat == known.seat
 

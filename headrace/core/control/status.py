@@ -1,10 +1,10 @@
 """The status of a Topic, written by the operator alone, and the counts of partitions that are not well, for metrics.
 
-`leaders` counts partitions whose leader is a live broker in its present life, `inSync` the ISR seats of which the same
-is true, without those that are to go. A partition is under-replicated while fewer are in sync than `spec.replicas`
-says, also while it waits for its turn to get more. Messages depend on nothing but that state, so that looking again
-never changes them. `Health` counts by the same rules, under the names that Kafka users alert on; topics of other
-clusters do not count. Pure.
+`leaders` counts partitions whose leader is a live broker in its present life, `inSync` the ISR seats with the same
+property, without those that are to go. A partition is under-replicated while fewer are in sync than `spec.replicas`,
+also while it waits for its turn to get more. Messages depend on nothing but that state, so that the next pass never
+changes them. `Health` counts by the same rules, under the names that Kafka users alert on; topics of other clusters do
+not count. Pure.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ _SHOWN_CHARACTERS = 80
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What the planner cannot, or will not, do for a topic now."""
+    """The things that the planner cannot, or will not, do for a topic now."""
 
     regressed: bool = False
     too_few: TooFewBrokers | None = None
@@ -47,7 +47,8 @@ def summarize(
     outlook: Outlook,
     now_ms: int,
 ) -> PatchStatus | None:
-    """The patch that makes the status true, or None where it is; `now_ms` is wall time, for `lastTransitionTime`."""
+    """Return the patch that makes the status true, or None where it is; `now_ms` is wall time, for
+    `lastTransitionTime`."""
     offline = [state for state in states if not observed.holds(state.leader)]
     why_offline = _offline_message(topic, offline, observed)
     unplaced = _unplaced_message(topic, states)
@@ -83,7 +84,7 @@ def _not_paused(topic: Topic) -> Condition:
 
 
 def pause(topic: Topic, now_ms: int) -> PatchStatus | None:
-    """Paused=True beside whatever the status said before; None where it says so already."""
+    """Return a patch with Paused=True beside the rest of the status; None where it has that already."""
     message = f"annotation {PAUSED_ANNOTATION} is set: the operator leaves this topic alone until it is removed"
     return _patch(topic, {}, (Condition.on(ConditionType.PAUSED, "PausedByAnnotation", message),), now_ms)
 
@@ -110,7 +111,7 @@ def _ready(topic: Topic, states: Sequence[PartitionState], why_offline: str, out
 
 
 def _obstacle(topic: Topic, states: Sequence[PartitionState], outlook: Outlook) -> tuple[str, str] | None:
-    """(reason, message) of what keeps the operator from giving the topic what it asks for."""
+    """Return (reason, message) of what keeps the operator from giving the topic what it asks for."""
     if outlook.regressed:
         return "MetadataRegressed", (
             "brokers have seen higher epochs than the API server tells, as after a restore of its data: nobody is"
@@ -128,7 +129,7 @@ def _obstacle(topic: Topic, states: Sequence[PartitionState], outlook: Outlook) 
 
 
 def _unplaced_message(topic: Topic, states: Sequence[PartitionState]) -> str:
-    """Empty where every partition has its place."""
+    """Return the message; empty where every partition has its place."""
     wanted = topic.spec.partitions
     missing = wanted - len(states)
     return (
@@ -152,7 +153,7 @@ def _under_replicated(topic: Topic, states: Sequence[PartitionState], observed: 
 
 
 def _whose(lagging: Sequence[PartitionState], observed: Observed) -> str:
-    """The brokers that those replicas are to be on, and which of them there are not."""
+    """Return the brokers that those replicas are to be on, and which of them there are not."""
     late = {
         broker
         for state in lagging
@@ -194,7 +195,7 @@ def _reassigning(states: Sequence[PartitionState], unfinished: Unfinished) -> Co
 
 
 def _offline_message(topic: Topic, offline: Sequence[PartitionState], observed: Observed) -> str:
-    """Whom to start, and what to do where that cannot be; empty where nothing is offline."""
+    """Return which brokers to start, and what to do where that cannot be; empty where nothing is offline."""
     missing = {state.id: awaited(topic.spec, PartitionKey(topic.uid, state.id), state, observed) for state in offline}
     stuck = [state for state in offline if missing[state.id]]
     others = [state for state in offline if not missing[state.id]]
@@ -213,7 +214,7 @@ def _leaderless(offline: Sequence[PartitionState]) -> str:
 
 
 def _stuck(offline: Sequence[PartitionState], brokers: Collection[BrokerId], observed: Observed) -> str:
-    """Partitions that are brought back by what all replicas hold, and by nothing less."""
+    """Return the sentence about partitions that come back only with the data of all replicas."""
     if not offline:
         return ""
     running = {broker for broker in brokers if observed.state_of(broker) is BrokerState.READY}
@@ -231,30 +232,31 @@ def _listed(brokers: Iterable[BrokerId]) -> str:
 
 
 def is_under_min_isr(state: PartitionState, min_insync_replicas: int, observed: Observed) -> bool:
-    """Whether acks=all is refused; those that are to go count as long as they are there."""
+    """Return whether acks=all is refused; replicas that are to go count as long as they are there."""
     return sum(map(observed.holds, state.isr)) < floor(state, min_insync_replicas)
 
 
 def in_sync(state: PartitionState, observed: Observed) -> int:
-    """How many of those that stay are in sync, and alive."""
+    """Return how many of those that stay are in sync, and alive."""
     return sum(observed.holds(member) for member in state.isr if member.broker not in state.removing)
 
 
 class Standing(StrEnum):
-    """A broker's state, where the planner's `Lost` is told apart by whether anybody misses it: Leases stay for ever."""
+    """A broker's state, where the planner's `Lost` is split by whether the broker is missed: Leases stay for ever."""
 
     READY = BrokerState.READY
     UNPROVEN = BrokerState.UNPROVEN
     DRAINING = BrokerState.DRAINING
     LOST = BrokerState.LOST
     STOPPED = "Stopped"
-    """Cleanly; it is to come back."""
+    """A broker that stopped cleanly and is to come back."""
     GONE = "Gone"
-    """For good: nobody asks for it, and it has stopped cleanly or no partition names it."""
+    """A broker that is gone for good: the StatefulSet does not ask for it, and it has stopped cleanly or no partition
+    names it."""
 
 
 def standings(observed: Observed) -> Counter[Standing]:
-    """How many brokers there are of each."""
+    """Return how many brokers there are of each state."""
     named = {broker for found in observed.sets for state in found.partitions for broker in state.replicas}
     return Counter(_standing(broker, observed, named) for broker in observed.brokers.values())
 
@@ -272,13 +274,13 @@ class Health:
     topics: int = 0
     partitions: int = 0
     offline: int = 0
-    """Without a live leader."""
+    """Partitions without a live leader."""
     under_replicated: int = 0
     under_min_isr: int = 0
-    """`acks=all` is refused, or would be."""
+    """Partitions for which `acks=all` is refused, or would be."""
     reassigning: int = 0
     not_preferred: int = 0
-    """Led by another than their preferred leader."""
+    """Partitions that are led by another broker than their preferred leader."""
 
     @classmethod
     def of(cls, topics: Iterable[Topic], observed: Observed) -> "Health":

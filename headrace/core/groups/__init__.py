@@ -1,1 +1,2 @@
-"""Consumer groups: who reads which partition, and how far. Pure; ADR 0014 has the protocol and the record formats."""
+"""Consumer groups: the members that read each partition, and how far. Pure; ADR 0014 has the protocol and the record
+formats."""

@@ -12,11 +12,11 @@ from when the topic is there. The operator and the coordinator run the same assi
   subscribers are cut at the same places, so that records with one key, of several topics, meet at one member. It is
   not sticky: a member that comes or goes shifts those behind, as in Kafka.
 
-Invariants: each partition of a topic that somebody subscribes to goes to exactly one of its subscribers; assigning
+Invariants: each partition of a topic that a member subscribes to goes to exactly one of its subscribers; assigning
 again what was just assigned changes nothing; the order in which members are given does not matter.
 
 `TopicPartitions` is the form for bodies and people: partitions by topic, its name beside its uid. Inside, a partition
-is its uid's alone. A topic that nobody can name any more has an empty name.
+is its uid's alone. A topic that cannot be named any more has an empty name.
 """
 
 from collections import deque
@@ -32,23 +32,24 @@ from headrace.core.resources.internal_topics import INTERNAL_TOPICS
 from headrace.core.types import PartitionId, PartitionKey, TopicUid, topic_name_problem
 
 GROUP_TOPICS_MAX = 256
-"""Topics that one member names, and that one group consumes; of more that patterns find, the first by name."""
+"""The number of topics that one member names, and that one group consumes; of more that patterns find, the first by
+name."""
 GROUP_PARTITIONS_MAX = 1 << 14
-"""Partitions that one group consumes: a whole assignment fits into one batch of the offsets topic."""
+"""The number of partitions that one group consumes: a whole assignment fits into one batch of the offsets topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A value: two that are equal mean the same."""
+    """A subscription as a value: two that are equal mean the same."""
 
     names: tuple[str, ...] = ()
-    """Sorted, each once."""
+    """The names, sorted, each once."""
     pattern: str = ""
-    """Empty: none. It never finds the internal topic."""
+    """The pattern; empty: none. It never finds the internal topic."""
 
     @classmethod
     def parse(cls, names: Iterable[str], pattern: str = "") -> "Subscription":
-        """Raises InvalidRequestError: which name, or where in the pattern, and what would do."""
+        """Parse a subscription. Raises InvalidRequestError: which name, or where in the pattern, and what would do."""
         found = tuple(sorted(set(names)))
         if not found and not pattern:
             raise InvalidRequestError("a member that subscribes to nothing: give topics, a pattern, or both")
@@ -62,7 +63,7 @@ class Subscription:
         return cls(found, pattern)
 
     def resolve(self, topics: Iterable[str]) -> frozenset[str]:
-        """Which of the topics that exist these are."""
+        """Return which of the topics that exist these are."""
         named = frozenset(self.names)
         if not self.pattern:
             return named.intersection(topics)
@@ -72,7 +73,7 @@ class Subscription:
 
 
 def bounded(topics: Mapping[str, TopicShape]) -> dict[str, TopicShape]:
-    """These by name, as far as one group may consume so many."""
+    """Return the topics by name, as far as one group may consume so many."""
     kept: dict[str, TopicShape] = {}
     partitions = 0
     for name in sorted(topics):
@@ -85,7 +86,7 @@ def bounded(topics: Mapping[str, TopicShape]) -> dict[str, TopicShape]:
 
 Partitions: TypeAlias = frozenset[PartitionKey]
 Assignment: TypeAlias = dict[MemberId, Partitions]
-"""Everybody's; no partition twice."""
+"""The partitions of every member; no partition twice."""
 
 _NOTHING: Partitions = frozenset()
 
@@ -94,11 +95,12 @@ class Subscriber(NamedTuple):
     """A member, as assignors see it."""
 
     topics: frozenset[str]
-    """That exist."""
+    """The topics that exist."""
     has: Partitions = _NOTHING
-    """Of the last target."""
+    """The partitions of the last target."""
     instance: str = ""
-    """`Range` goes by this name where there is one: a static member that returns keeps its place."""
+    """The instance id: `Range` goes by this name where there is one, so a static member that returns keeps its
+    place."""
 
 
 Subscribers: TypeAlias = Mapping[MemberId, Subscriber]
@@ -106,7 +108,7 @@ Topics: TypeAlias = Mapping[str, TopicShape]
 
 
 def assign(assignor: Assignor, subscribers: Subscribers, topics: Topics) -> Assignment:
-    """A partition of each topic of `topics` for one of its subscribers; `topics` has all that they name."""
+    """Assign each partition of each topic of `topics` to one of its subscribers; `topics` has all that they name."""
     match assignor:
         case Assignor.UNIFORM:
             return _uniform(subscribers, topics)
@@ -148,7 +150,7 @@ def _uniform(subscribers: Subscribers, topics: Topics) -> Assignment:
 
 @dataclass(slots=True)
 class _Share:
-    """What one member has, by topic."""
+    """The share of one member, by topic."""
 
     topics: Collection[str]
     by_topic: dict[str, set[PartitionKey]] = field(default_factory=dict)
@@ -159,14 +161,14 @@ class _Share:
         self.size += 1
 
     def give(self, topic: str) -> PartitionKey:
-        """The one to do without."""
+        """Return the partition to give away."""
         partition = max(self.by_topic[topic])
         self.by_topic[topic].remove(partition)
         self.size -= 1
         return partition
 
     def fullest(self) -> str:
-        """The topic it has most of."""
+        """Return the topic with the most partitions."""
         return max(self.by_topic, key=lambda topic: (len(self.by_topic[topic]), topic))
 
     def all(self) -> Iterable[PartitionKey]:
@@ -174,7 +176,7 @@ class _Share:
 
 
 class _Hop(NamedTuple):
-    """On a chain of hand-overs: a partition of `topic` comes from `giver`."""
+    """A hop in a chain of hand-overs: a partition of `topic` comes from `giver`."""
 
     giver: MemberId
     topic: str
@@ -182,10 +184,10 @@ class _Hop(NamedTuple):
 
 @dataclass(slots=True)
 class _Shares:
-    """Everybody's while they are made; members in order of their ids."""
+    """The shares of all members while they are made; members in order of their ids."""
 
     subscribers: dict[str, list[MemberId]]
-    """By topic."""
+    """The subscribers by topic."""
     by_member: dict[MemberId, _Share] = field(default_factory=dict)
 
     def join(self, member: MemberId, topics: frozenset[str]) -> None:
@@ -194,7 +196,7 @@ class _Shares:
             self.subscribers[topic].append(member)
 
     def keep(self, subscribers: Subscribers, topics: Topics) -> list[PartitionKey]:
-        """Give everybody what it has and may have; what is left, topic after topic."""
+        """Give every member what it has and may have, and return what is left, topic after topic."""
         left = {name: dict.fromkeys(partitions_of(shape)) for name, shape in topics.items() if self.subscribers[name]}
         names = {shape.uid: name for name, shape in topics.items()}
         for member, share in self.by_member.items():
@@ -206,7 +208,8 @@ class _Shares:
         return sorted(partition for partitions in left.values() for partition in partitions)
 
     def trim(self, total: int) -> list[PartitionKey]:
-        """What is above an equal share, where all subscribe to the same: those who have most may have one more."""
+        """Return what is above an equal share, where all subscribe to the same: the members with most may have one
+        more."""
         size, more = divmod(total, len(self.by_member))
         taken = []
         for place, share in enumerate(sorted(self.by_member.values(), key=lambda share: -share.size)):
@@ -215,7 +218,7 @@ class _Shares:
         return taken
 
     def share_out(self, partitions: Iterable[PartitionKey], names: Mapping[TopicUid, str]) -> None:
-        """Each to whoever has least; topic after topic, so that each topic is spread as well."""
+        """Give each partition to the member with least; topic after topic, so that each topic is spread as well."""
         heaps: dict[tuple[MemberId, ...], list[tuple[int, MemberId]]] = {}
         for members in self.subscribers.values():
             heaps.setdefault(tuple(members), sorted((self.by_member[member].size, member) for member in members))
@@ -233,19 +236,19 @@ class _Shares:
         return share.size, len(share.by_topic.get(topic, ()))
 
     def level(self) -> None:
-        """Hand over, along chains, from whoever has most, until nothing helps any more. Each one lowers the sum of the
-        squares of what members have, so that this ends."""
+        """Hand over, along chains, from the member with most, until nothing helps any more. Each hand-over lowers the
+        sum of the squares of what members have, so that this ends."""
         done: set[MemberId] = set()
         while waiting := [member for member in self.by_member if member not in done]:
             giver = max(waiting, key=lambda member: self.by_member[member].size)
             reached = self._relieve(giver)
-            # Nobody among those who can be reached has less by two, so that none of them can be helped from there.
+            # No reachable member has less by two, so that none of them can be helped from there.
             done = done | reached if reached else set()
 
     def _relieve(self, giver: MemberId) -> set[MemberId]:
-        """One partition less for it, one more for a member that then has no more than it: by the shortest chain.
+        """Move one partition from it to a member that then has no more than it, by the shortest chain.
 
-        Else, whom it can reach, itself included.
+        Where there is no such member, return the members that it can reach, itself included.
         """
         hops: dict[MemberId, _Hop] = {}
         seen_topics: set[str] = set()
@@ -279,7 +282,7 @@ class TopicPartitions(NamedTuple):
     topic: str
     uid: TopicUid
     partitions: tuple[PartitionId, ...]
-    """In order."""
+    """The partitions in order."""
 
     @property
     def keys(self) -> list[PartitionKey]:
@@ -295,7 +298,7 @@ def names_of(listed: Iterable[TopicPartitions]) -> dict[TopicUid, str]:
 
 
 def by_topic(partitions: Iterable[PartitionKey], names: Names) -> tuple[TopicPartitions, ...]:
-    """In the order of names."""
+    """Return the partitions in the order of names."""
     found: dict[TopicUid, list[PartitionId]] = {}
     for uid, partition in sorted(partitions):
         found.setdefault(uid, []).append(partition)

@@ -1,10 +1,8 @@
 """The entries of the offsets topic as values (a key and its last value; None: forget it), and the image that they make.
 
-    group    when its members changed last; what the target was made from; since when it is empty; the last reset
-    member   what a member said of itself when it joined
-    target   what a member is to have, by the group's assignment epoch
-    current  what a member has, and what it is to give up: nobody else may be given either
-    offset   how far the group is in one partition
+group when its members changed last; what the target was made from; since when it is empty; the last reset member what a
+member sent about itself when it joined target what a member is to have, by the group's assignment epoch current what a
+member has, and what it is to give up: no other member may be given either offset how far the group is in one partition
 
 A group's durable state is nothing but the last value of each of its keys, so that it can be read from a compacted log
 in one pass. An `Image` is that state. Only `apply` changes it, so a coordinator works with what another one would read
@@ -31,7 +29,7 @@ from headrace.core.log.epochs import NO_EPOCH as NO_LEADER
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey
 
 Mark: TypeAlias = tuple[GroupEpoch, int]
-"""(epoch, revision) of a member."""
+"""The (epoch, revision) of a member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +62,10 @@ class OffsetKey:
 
 
 class Inputs(NamedTuple):
-    """What a target is made from, beside the members. Where it changes, the group's epoch rises."""
+    """The inputs of a target, beside the members. Where they change, the group's epoch rises."""
 
     topics: Mapping[str, TopicShape]
-    """Those that somebody subscribes to and that exist."""
+    """The topics that a member subscribes to and that exist."""
     assignor: Assignor = Assignor.UNIFORM
     paused: bool = False
 
@@ -78,43 +76,43 @@ class GroupValue:
     assignment_epoch: GroupEpoch = NO_GROUP_EPOCH
     """The group's epoch that the target was made for."""
     inputs: Inputs = field(default_factory=lambda: Inputs({}))
-    """As of `epoch`."""
+    """The inputs as of `epoch`."""
     empty_since_ms: int = 0
-    """Milliseconds since 1970 by the coordinator's clock; without meaning while there are members."""
+    """The time in milliseconds since 1970 by the coordinator's clock; without meaning while there are members."""
     last_reset: str = ""
     """The id of the last `spec.resetOffsets` that was carried out."""
     retention: Retention | None = None
-    """As the ConsumerGroup said when it was last seen; None: nobody has said it yet, and nothing is forgotten."""
+    """The retention of the ConsumerGroup when it was last seen; None: it was not seen yet, and nothing is forgotten."""
     type: GroupType = GroupType.CONSUMER
-    """As of its first use, for its whole life: whoever coordinates it next may not see the ConsumerGroup."""
+    """The type as of its first use, for its whole life: its next coordinator may not see the ConsumerGroup."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberValue:
     subscription: Subscription
     instance: str = ""
-    """Empty: not static."""
+    """The instance id; empty: not static."""
     client_address: str = ""
     rebalance_timeout_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentValue:
-    """(epoch, revision) names one answer to the member, over all its lives: whoever says it again has seen all that
-    came before it."""
+    """The current state of a member: (epoch, revision) names one answer to it, over all its lives; a member that
+    repeats them has seen all that came before."""
 
     epoch: GroupEpoch
-    """The member's."""
+    """The member's epoch."""
     revision: int = 0
-    """Rises with every change of this value."""
+    """The revision, which rises with every change of this value."""
     assigned: Mapping[PartitionKey, GroupEpoch] = field(default_factory=dict)
-    """To read, with the member's epoch when it was given: commits of an earlier one are late."""
+    """The partitions to read, with the member's epoch when each was given: commits of an earlier one are late."""
     revoking: Mapping[PartitionKey, GroupEpoch] = field(default_factory=dict)
-    """To give up; the member may still commit."""
+    """The partitions to give up; the member may still commit."""
     away: bool = False
-    """A static member that said it will be back."""
+    """True for a static member that announced to come back."""
     joined: Mark = (NO_GROUP_EPOCH, 0)
-    """The first (epoch, revision) of this life of the member: what it says of an older one is late."""
+    """The first (epoch, revision) of this life of the member: a request with an older one is late."""
 
     @property
     def mark(self) -> Mark:
@@ -124,13 +122,13 @@ class CurrentValue:
 @dataclass(frozen=True, slots=True)
 class OffsetValue:
     offset: Offset
-    """Of the next record to read."""
+    """The offset of the next record to read."""
     leader_epoch: LeaderEpoch = NO_LEADER
-    """Of the last record that was read; `NO_LEADER` where that is not known."""
+    """The epoch of the last record that was read; `NO_LEADER` where that is not known."""
     metadata: str = ""
-    """The member's own words."""
+    """The member's own text."""
     committed_ms: int = 0
-    """Milliseconds since 1970 by the coordinator's clock."""
+    """The time in milliseconds since 1970 by the coordinator's clock."""
 
 
 class GroupRecord(NamedTuple):
@@ -172,15 +170,15 @@ class Image:
         self.name = name
         self.group = GroupValue()
         self.is_known = False
-        """Whether there is a record of the group itself; offsets are never without one."""
+        """True where there is a record of the group itself; offsets are never without one."""
         self.members: dict[MemberId, MemberValue] = {}
         self.targets: dict[MemberId, Partitions] = {}
         self.currents: dict[MemberId, CurrentValue] = {}
         self.offsets: dict[PartitionKey, OffsetValue] = {}
         self.owners: dict[PartitionKey, MemberId] = {}
-        """Who has each partition, those that are being given up included: nobody else may be given it."""
+        """The owner of each partition, those that are being given up included: no other member may be given it."""
         self.instances: dict[str, MemberId] = {}
-        """Static members by their instance ids."""
+        """The static members by their instance ids."""
 
     def apply(self, entry: Entry) -> None:
         match entry:

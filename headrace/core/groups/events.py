@@ -1,15 +1,15 @@
-"""What happens to a group, and what its coordinator decides: the words of `Group.step`.
+"""The events of a group, and the decisions of its coordinator: the words of `Group.step`.
 
-Events are past participles or requests that were received; `request` is the shell's own number of it, and each gets
-one Answer or Refuse. Effects are carried out in the order given: records are committed first, and only then is anybody
-told (`coordinator` holds back what must wait). Each effect says why, for the log.
+Events are past participles or requests that were received; `request` is the shell's own number of it, and each gets one
+Answer or Refuse. Effects are carried out in the order given: records are committed first, and only then are answers
+sent (`core.coordinator` holds back what must wait). Each effect has a reason, for the log.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from headrace.core.coordinator_events import Refuse, Ticked
+from headrace.core.coordinator import Answer, Persist, Refuse, Ticked
 from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import Entry, OffsetValue
 from headrace.core.groups.identity import (
@@ -27,13 +27,13 @@ from headrace.core.types import PartitionKey, TopicUid
 
 @dataclass(frozen=True, slots=True)
 class JoinReceived:
-    """A member that owns nothing wants to come in, or does not know that it is in."""
+    """A member that owns nothing wants to join, or does not know that it has joined."""
 
     request: int
     member: MemberId
     subscription: Subscription
     instance: str = ""
-    """Of a static member; empty otherwise."""
+    """The instance id of a static member; empty otherwise."""
     client_address: str = ""
     rebalance_timeout_ms: int = REBALANCE_TIMEOUT_MS_DEFAULT
 
@@ -44,14 +44,14 @@ class HeartbeatReceived:
     member: MemberId
     epoch: GroupEpoch
     revision: int
-    """Both of the last answer that the member has seen."""
+    """The revision; epoch and revision are those of the last answer that the member has seen."""
     owned: Partitions
-    """What it has not given up yet, of what it was ever given."""
+    """The partitions that it was ever given and has not given up yet."""
     subscription: Subscription | None = None
-    """None: as before."""
+    """The subscription; None: as before."""
     instance: str = ""
     wait_ms: int = 0
-    """How long the answer may wait for news."""
+    """The time that the answer may wait for news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,24 +74,24 @@ class AbsenceReceived:
 class CommitReceived:
     request: int
     offsets: Mapping[PartitionKey, OffsetValue]
-    """When they were committed says the coordinator."""
+    """The offsets; the coordinator adds when they were committed."""
     member: MemberId | None = None
-    """None: from outside, which only a group without members takes."""
+    """The member; None: from outside, which only a group without members takes."""
     epoch: GroupEpoch = NO_GROUP_EPOCH
     type: GroupType = GroupType.CONSUMER
-    """Of the group that it is meant for."""
+    """The type of the group that it is meant for."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsAsked:
     request: int
     partitions: Partitions | None = None
-    """None: all there are."""
+    """The partitions; None: all there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResetResolved:
-    """`spec.resetOffsets` in numbers."""
+    """The numbers of `spec.resetOffsets`."""
 
     request: int
     id: str
@@ -105,29 +105,29 @@ class DeletionReceived:
 
 @dataclass(frozen=True, slots=True)
 class TargetOffered:
-    """The operator has published this."""
+    """The operator has published this target."""
 
     epoch: GroupEpoch
-    """The group's, that it was made for."""
+    """The group's epoch that it was made for."""
     target: Mapping[MemberId, Partitions]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsSeen:
-    """All topics of the namespace, by name."""
+    """The topics of the namespace have been read, by name."""
 
     topics: Mapping[str, TopicShape]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
-    """Surely, by whoever may: not merely out of sight."""
+    """A topic was surely deleted, by a user with the right to do so: it is not merely out of sight."""
 
     uid: TopicUid
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
+class SettingsSeen:
     settings: GroupSettings
 
 
@@ -141,22 +141,22 @@ Request: TypeAlias = (
     | ResetResolved
     | DeletionReceived
 )
-Event: TypeAlias = Request | TargetOffered | TopicsSeen | TopicDeleted | Configured | Ticked
+Event: TypeAlias = Request | TargetOffered | TopicsSeen | TopicDeleted | SettingsSeen | Ticked
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a member is told. Whoever gets it gives up what it owns and is not in `assigned`, and only then says
-    (epoch, revision) again, with what it owns by then."""
+    """The answer to a member. The member gives up what it owns and is not in `assigned`, and only then sends (epoch,
+    revision) again, with what it owns by then."""
 
     epoch: GroupEpoch
     revision: int
     assigned: Partitions | None
-    """None: as the member knows."""
+    """The partitions; None: those that the member knows."""
     heartbeat_ms: int
-    """Be heard from again within this."""
+    """The time within which the next heartbeat must come."""
     session_ms: int
-    """From when this was asked for: who has no later answer by then has lost everything."""
+    """The session from when this was asked for: a member without a later answer by then has lost everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,23 +173,8 @@ Reply: TypeAlias = Membership | Offsets | Done
 
 
 @dataclass(frozen=True, slots=True)
-class Persist:
-    """Append these as one batch, and commit it; what follows must wait for that."""
-
-    entries: tuple[Entry, ...]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    request: int
-    reply: Reply
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """Members, epochs or assignments are others now: the ConsumerGroup's status should say so."""
+class GroupChanged:
+    """The effect where members, epochs or assignments have changed: the ConsumerGroup's status should show it."""
 
     group: GroupName
     reason: str
@@ -197,10 +182,11 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """The operator's target does not fit."""
+    """The effect where the operator's target does not fit."""
 
     group: GroupName
     reason: str
 
 
-Effect: TypeAlias = Persist | Answer | Refuse | Changed | Ignored
+Notice: TypeAlias = GroupChanged | Ignored
+Effect: TypeAlias = Persist[Entry] | Answer[Reply] | Refuse | Notice

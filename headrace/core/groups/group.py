@@ -1,13 +1,13 @@
 """One consumer group, as its coordinator runs it: `step(event, now_ms)` gives what to commit, and what to answer.
 
-    dead ── a member joins, or offsets are committed ──> assigning or empty    (with members: `rebalancing`)
+dead ── a member joins, or offsets are committed ──> assigning or empty    (with members: `rebalancing`)
     empty ── a member joins ──> assigning ──> reconciling ──> stable ── the last member goes ──> empty
     empty ── deleted, or its offsets have expired ──> dead
 
 All that must outlive this coordinator is in the image, and changed by records alone; sessions, timers and heartbeats
 that wait are in memory. A step makes one decision: its records are one batch, and its answers are true only once that
-batch is committed, so `Persist` comes first and `coordinator` keeps the rest back. If the batch cannot be committed,
-the whole object is thrown away and read again from the log.
+batch is committed, so `Persist` comes first and `core.coordinator` keeps the rest back. If the batch cannot be
+committed, the whole object is thrown away and read again from the log.
 
 A commit of a member counts for partitions that it has had without interruption since the epoch in which it made the
 commit (KIP-1251); one that comes later is refused, whole. Without a member, only a group that has none takes commits.
@@ -15,7 +15,7 @@ Offsets belong to a topic's uid. While a group has members its offsets never age
 `offsetsRetention` after that or after it was committed, whichever is later. A topic that is merely out of sight keeps
 its offsets; those of a topic that was deleted go at once.
 
-Invariants (`invariants`): no partition has two owners; epochs and revisions only rise. Called by `coordinator`.
+Invariants (`invariants`): no partition has two owners; epochs and revisions only rise. Called by `group_machine`.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import assert_never
 
-from headrace.core.coordinator_events import Refuse, Ticked
+from headrace.core.coordinator import Answer, Persist, Refuse, Ticked
 from headrace.core.errors import (
     BatchTooLargeError,
     FencedMemberError,
@@ -35,14 +35,12 @@ from headrace.core.errors import (
 from headrace.core.groups.entries import GroupKey, GroupRecord, Image, OffsetKey, OffsetRecord, OffsetValue
 from headrace.core.groups.events import (
     AbsenceReceived,
-    Answer,
-    Changed,
     CommitReceived,
-    Configured,
     DeletionReceived,
     Done,
     Effect,
     Event,
+    GroupChanged,
     HeartbeatReceived,
     Ignored,
     JoinReceived,
@@ -50,9 +48,9 @@ from headrace.core.groups.events import (
     Membership,
     Offsets,
     OffsetsAsked,
-    Persist,
     Request,
     ResetResolved,
+    SettingsSeen,
     TargetOffered,
     TopicDeleted,
     TopicsSeen,
@@ -67,17 +65,19 @@ from headrace.core.murmur2 import murmur2
 from headrace.core.types import PartitionKey, TopicUid
 
 OFFSETS_BYTES_PER_COMMIT_MAX = 4 << 20
-"""Of their records, which are one batch: below `maxMessageBytes` of the offsets topic, with room for the group's."""
+"""The bytes of their records, which are one batch: below `maxMessageBytes` of the offsets topic, with room for the
+group's."""
 GROUP_OFFSETS_MAX = 1 << 15
-"""Partitions of which a group remembers offsets: twice what it may consume, for topics that come and go. To forget
-them all is one batch, too."""
+"""The number of partitions of which a group remembers offsets: twice what it may consume, for topics that come and go.
+To forget them all is one batch, too."""
 GROUP_EXPIRY_INTERVAL_MS = 60_000
-"""So often each group looks for offsets that are too old, and forgets OFFSETS_PER_COMMIT_MAX of them at most."""
+"""The interval at which each group searches for offsets that are too old, and forgets OFFSETS_PER_COMMIT_MAX of them at
+most."""
 
 
 def check_commit(image: Image, event: CommitReceived) -> None:
-    """Raises InvalidRequestError, BatchTooLargeError, GroupFullError, GroupNotEmptyError, UnknownMemberError and
-    FencedMemberError."""
+    """Raise InvalidRequestError, BatchTooLargeError, GroupFullError, GroupNotEmptyError, UnknownMemberError or
+    FencedMemberError for a bad commit."""
     if len(event.offsets) > OFFSETS_PER_COMMIT_MAX:
         raise InvalidRequestError(
             f"the commit has {len(event.offsets)} offsets: at most {OFFSETS_PER_COMMIT_MAX} in one request, and any"
@@ -100,7 +100,7 @@ def check_commit(image: Image, event: CommitReceived) -> None:
 
 
 def check_offsets(image: Image, offsets: Mapping[PartitionKey, OffsetValue]) -> None:
-    """Raises InvalidRequestError, BatchTooLargeError and GroupFullError."""
+    """Raise InvalidRequestError, BatchTooLargeError or GroupFullError for bad offsets."""
     for partition, value in offsets.items():
         if value.offset < 0:
             raise InvalidRequestError(f"offset {value.offset} of {partition}: offsets begin at 0")
@@ -121,7 +121,7 @@ def check_offsets(image: Image, offsets: Mapping[PartitionKey, OffsetValue]) -> 
 
 
 def check_empty(image: Image, what_for: str) -> None:
-    """Raises GroupNotEmptyError."""
+    """Raise GroupNotEmptyError where it has members."""
     if image.members:
         raise GroupNotEmptyError(
             f"{image.name} has {len(image.members)} members; {what_for} it must have none: stop them, or wait for their"
@@ -131,7 +131,7 @@ def check_empty(image: Image, what_for: str) -> None:
 
 
 def expired_offsets(image: Image, wall_ms: int) -> list[PartitionKey]:
-    """What to forget now: not everything at once where it is much."""
+    """Return what to forget now: not everything at once where it is much."""
     before_ms = _forgotten_before_ms(image, wall_ms)
     if image.members or before_ms is None:
         return []
@@ -141,15 +141,15 @@ def expired_offsets(image: Image, wall_ms: int) -> list[PartitionKey]:
 
 
 def is_forgotten(image: Image, wall_ms: int) -> bool:
-    """Whether nothing of the group is left that anybody could ask for. One that was reset stays: the same reset must
-    not be carried out again."""
+    """Return whether nothing of the group is left to ask for. One that was reset stays: the same reset must not be
+    carried out again."""
     before_ms = _forgotten_before_ms(image, wall_ms)
     old = before_ms is not None and image.group.empty_since_ms <= before_ms
     return image.is_known and old and not (image.members or image.offsets or image.group.last_reset)
 
 
 def _forgotten_before_ms(image: Image, wall_ms: int) -> int | None:
-    """None: nothing is."""
+    """Return the time before which offsets are forgotten; None: none are."""
     retention = image.group.retention
     return None if retention is None or retention.ms is None else wall_ms - retention.ms
 
@@ -160,29 +160,30 @@ def offsets_of_topic(image: Image, uid: TopicUid) -> list[PartitionKey]:
 
 class Group:
     def __init__(self, image: Image, *, now_ms: int, wall_ms: int) -> None:
-        """`image` as its log has it: every member gets a whole session, and as long as ever to give up partitions."""
+        """Take `image` as its log has it: every member gets a whole session, and the usual time to give up
+        partitions."""
         self.image = image
         self._settings = GroupSettings()
         self._retention = image.group.retention
-        """As it was said last, by the log or since."""
+        """The last known retention, from the log or since."""
         self._draft = Draft(image)
         self._sessions = Sessions()
         self._members = Members(self._draft, self._sessions)
         self._sharing = Sharing(self._draft, self._sessions)
         self.wall_ms = wall_ms
-        """Milliseconds since 1970, as its coordinator knows it."""
-        # Not all groups of a coordinator at the same time.
+        """The time in milliseconds since 1970, as its coordinator knows it."""
+        # The groups of a coordinator should not all do it at the same time.
         self._expire_at_ms = now_ms + 1 + murmur2(str(image.name).encode()) % GROUP_EXPIRY_INTERVAL_MS
         self._effects: list[Effect] = []
-        """Of this step, without its records."""
+        """The effects of this step, without its records."""
         self._asking: list[MemberId] = []
-        """Members whose heartbeats came with this step."""
+        """The members whose heartbeats came with this step."""
         self._sessions.begin(image.members, now_ms, self._settings.session_ms)
         self._sharing.reconcile(now_ms)
 
     @property
     def due_ms(self) -> int:
-        """Until then it need not be told that time goes by."""
+        """Return until when it need not be ticked."""
         return min(self._sessions.due_ms, self._sharing.due_ms, self._expire_at_ms)
 
     @property
@@ -190,11 +191,11 @@ class Group:
         return self._sharing.state
 
     def silences(self, now_ms: int) -> dict[MemberId, Silence]:
-        """How long its members are silent: known to this coordinator only."""
+        """Return how long its members are silent: known to this coordinator only."""
         return self._sessions.silences(now_ms)
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
-        """What to do about `event`, in this order; requests get one answer each, now or when there is news."""
+        """Return what to do about `event`, in this order; requests get one answer each, now or when there is news."""
         match event:
             case TargetOffered(epoch, target):
                 problem = self._sharing.offer(epoch, target)
@@ -204,14 +205,14 @@ class Group:
             case TopicDeleted(uid):
                 for partition in offsets_of_topic(self.image, uid):
                     self._draft.put(OffsetRecord(OffsetKey(self.image.name, partition), None), "its topic was deleted")
-            case Configured(settings):
+            case SettingsSeen(settings):
                 self._settings = self._members.settings = settings
                 self._retention = Retention(settings.offsets_retention_ms)
                 self._sharing.configure(settings)
                 self._sessions.stretch(settings.session_ms)
             case Ticked(wall_ms):
                 self.wall_ms = wall_ms
-                self._maybe_forget(now_ms)  # before members go: their group is empty only from then on
+                self._maybe_forget(now_ms)  # This comes before members go: their group is empty only from then on.
                 self._members.expire(now_ms)
             case _:
                 self._receive(event, now_ms)
@@ -258,7 +259,7 @@ class Group:
                 assert_never(event)
 
     def _await(self, member: MemberId, waiting: Waiting) -> None:
-        """Answered at the end of this step, or of a later one. A member waits once: what it asked before is over."""
+        """Answer at the end of this step, or of a later one. A member waits once: its earlier request is over."""
         session = self._sessions.by_member[member]
         if session.waiting is not None:
             self._answer(member, session.waiting)
@@ -266,7 +267,7 @@ class Group:
         self._asking.append(member)
 
     def abandon(self) -> list[int]:
-        """Requests that wait for news and will not get any here."""
+        """Return the requests that wait for news and will not get any here."""
         return [session.waiting.request for session in self._sessions.by_member.values() if session.waiting is not None]
 
     def _write_offsets(
@@ -305,7 +306,8 @@ class Group:
             self._draft.put(GroupRecord(GroupKey(self.image.name), None), reason)
 
     def _keep_retention(self) -> None:
-        """In the log: whoever coordinates the group next must not guess, if it cannot see the ConsumerGroup."""
+        """Put the retention in the log: the group's next coordinator must not guess it, if it cannot see the
+        ConsumerGroup."""
         group = self.image.group
         if self.image.is_known and group.retention != self._retention:
             self._draft.put_group(replace(group, retention=self._retention), "offsets are kept for another time")
@@ -320,7 +322,7 @@ class Group:
             self._sessions.look_again()
         effects, self._effects, self._asking = self._effects, [], []
         persist: list[Effect] = [Persist(entries, reason)] if entries else []
-        return [*persist, *effects, *([Changed(self.image.name, reason)] if touched else [])]
+        return [*persist, *effects, *([GroupChanged(self.image.name, reason)] if touched else [])]
 
     def _answer_who_waits(self, members: list[MemberId], now_ms: int) -> None:
         for member in members:

@@ -21,14 +21,15 @@ OFFSETS_TOPIC: Final = "headrace-offsets"
 MemberId = NewType("MemberId", str)
 
 GroupEpoch = NewType("GroupEpoch", int)
-"""Version of who is in a group and what there is to share out; member epochs are group epochs, reached one by one."""
+"""The version of a group's members and of what there is to share out; member epochs are group epochs, reached one by
+one."""
 
 NO_GROUP_EPOCH: Final = GroupEpoch(0)
-"""Of a group that has had no members, and of a member that is about to join."""
+"""The epoch of a group that has had no members, and of a member that is about to join."""
 
 
 class GroupName(NamedTuple):
-    """A group's full name. Written `namespace/name`."""
+    """A group's full name, written `namespace/name`."""
 
     namespace: str
     name: str
@@ -38,7 +39,8 @@ class GroupName(NamedTuple):
 
 
 class GroupState(StrEnum):
-    """Spelled as in `status.state`; of a dead group there is no ConsumerGroup, or its status is what it last was."""
+    """The state, spelled as in `status.state`; of a dead group there is no ConsumerGroup, or its status is what it last
+    was."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -48,28 +50,29 @@ class GroupState(StrEnum):
 
 
 class GroupType(StrEnum):
-    """`spec.type` of a ConsumerGroup."""
+    """The `spec.type` of a ConsumerGroup."""
 
     CONSUMER = "Consumer"
-    """Its members share partitions, and commit how far they have read them."""
+    """The type whose members share partitions, and commit how far they have read them."""
     SPARK = "Spark"
-    """Shows how far a Spark query is, which keeps its position itself: no members, and nobody begins at its offsets."""
+    """The type that shows the progress of a Spark query, which keeps its position itself: no members, and no consumer
+    begins at its offsets."""
 
 
 class TopicShape(NamedTuple):
-    """What of a topic matters to a group."""
+    """The properties of a topic that matter to a group."""
 
     uid: TopicUid
     partitions: int
 
 
 def coordinator_partition(group: GroupName, partition_count: int) -> PartitionId:
-    """The partition of the offsets topic whose leader coordinates `group`."""
+    """Return the partition of the offsets topic whose leader coordinates `group`."""
     return partition_for_key(str(group).encode(), partition_count)
 
 
 class Assignor(StrEnum):
-    """Spelled as in `spec.assignor`."""
+    """The assignor, spelled as in `spec.assignor`."""
 
     UNIFORM = "Uniform"
     RANGE = "Range"
@@ -79,16 +82,16 @@ class Retention(NamedTuple):
     """The time for which a group without members keeps its offsets."""
 
     ms: int | None
-    """None: for ever."""
+    """The time; None: without end."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """`spec` of the ConsumerGroup, in milliseconds; None: without end, or not."""
+    """The `spec` of the ConsumerGroup, in milliseconds; None: without end, or not."""
 
     assignor: Assignor = Assignor.UNIFORM
     session_ms: int = GROUP_SESSION_MS_DEFAULT
     offsets_retention_ms: int | None = 7 * 24 * 3_600_000
     paused_until_ms: int | None = None
-    """A time by the clock of `now_ms`, before which no member gets partitions."""
+    """The time by the clock of `now_ms`, before which no member gets partitions."""
     type: GroupType = GroupType.CONSUMER

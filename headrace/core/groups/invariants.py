@@ -1,9 +1,9 @@
-"""The invariants of a group, checked at any time: by the simulator, by tests, and by anybody that doubts a log.
+"""The invariants of a group, which the simulator and tests can check at any time, on any log.
 
 - **NoDoubleAssignment**: at no time do two members of a group both own a partition with valid epochs. A member owns
-  what it believes to own; its epoch is valid as long as it is a member and in the same life of it. No partition is in
-  two members' records, so it is enough that none of them believes more than its record says.
-- Epochs and revisions only rise, and none is above the group's.
+what it believes to own; its epoch is valid as long as it is a member and in the same life of it. No partition is in two
+members' records, so it is enough that none of them claims more than its record has. - Epochs and revisions only rise,
+and none is above the group's.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,16 +17,16 @@ from headrace.core.types import PartitionKey
 
 
 class OwnershipClaim(NamedTuple):
-    """What a process believes."""
+    """The claim of a process to own partitions."""
 
     member: MemberId
     mark: Mark
-    """Of the last answer it has seen."""
+    """The mark of the last answer it has seen."""
     owned: Partitions
 
 
 class Marks(NamedTuple):
-    """What only rises."""
+    """The numbers that only rise."""
 
     group: tuple[GroupEpoch, GroupEpoch]
     members: Mapping[MemberId, Mark]
@@ -41,7 +41,7 @@ def marks(image: Image) -> Marks:
 
 
 def fallen(before: Marks, after: Marks) -> list[str]:
-    """What went back between two moments of one group that was not deleted in between."""
+    """Return what went back between two moments of one group that was not deleted in between."""
     found = [f"the group went from {before.group} to {after.group}"] if after.group < before.group else []
     for member, mark in before.members.items():
         if after.members.get(member, mark) < mark:
@@ -50,7 +50,7 @@ def fallen(before: Marks, after: Marks) -> list[str]:
 
 
 def broken(image: Image) -> list[str]:
-    """What a group's records say that they must not."""
+    """Return the rules that a group's records break."""
     group = image.group
     found = []
     if image.members.keys() != image.currents.keys() or not image.targets.keys() <= image.members.keys():
@@ -67,7 +67,7 @@ def broken(image: Image) -> list[str]:
 
 
 def double_owners(image: Image, claims: Iterable[OwnershipClaim]) -> list[str]:
-    """Of processes that may each believe what they like, as long as it is not valid."""
+    """Return the partitions with two valid owners; a process may claim anything, as long as the claim is not valid."""
     valid: dict[MemberId, set[PartitionKey]] = {}
     found = []
     for member, mark, owned in claims:

@@ -27,7 +27,7 @@ class Watermarks(NamedTuple):
 
 
 def partition_lag(image: Image, partition: PartitionKey, watermarks: Watermarks | None) -> int | None:
-    """None: not known, as the watermarks are not."""
+    """Return the lag; None: not known, as the watermarks are not."""
     if watermarks is None:
         return None
     committed = image.offsets.get(partition)
@@ -40,7 +40,7 @@ def records_behind(committed: Offset | None, watermarks: Watermarks) -> int:
 
 
 def topic_lag(shape: TopicShape, behind: Mapping[PartitionKey, int | None]) -> int | None:
-    """`behind` has each of its partitions."""
+    """Return the lag of a topic; `behind` has each of its partitions."""
     lags = [behind[partition] for partition in partitions_of(shape)]
     known = [lag for lag in lags if lag is not None]
     return sum(known) if len(known) == len(lags) else None
@@ -51,7 +51,7 @@ def watermarks_request_object(partitions: Iterable[PartitionKey]) -> dict[str, A
 
 
 def parse_watermarks_request(body: object) -> list[PartitionKey]:
-    """Raises InvalidRequestError."""
+    """Parse a request. Raises InvalidRequestError."""
     listed = Fields(body, "the request").objects("partitions")
     if len(listed) > WATERMARKS_ASKED_MAX:
         raise InvalidRequestError(
@@ -71,7 +71,7 @@ def watermarks_object(found: Mapping[PartitionKey, Watermarks]) -> dict[str, Any
 
 
 def parse_watermarks(body: object) -> dict[PartitionKey, Watermarks]:
-    """Raises InvalidRequestError for what is no such answer."""
+    """Parse an answer. Raises InvalidRequestError for what is no such answer."""
     return {
         _key(each): Watermarks(Offset(each.whole("logStartOffset")), Offset(each.whole("highWatermark")))
         for each in Fields(body, "the answer").objects("partitions")

@@ -1,12 +1,12 @@
-"""The members of a group: joining, heartbeats, leaving, being thrown out, and giving up before being given (KIP-848).
+"""The members of a group: joining, heartbeats, leaving, removal, and giving up before being given (KIP-848).
 
-    unknown ── join ──> in       (the group's epoch rises)            in ── leave, session expired, too slow ──> unknown
+unknown ── join ──> in       (the group's epoch rises)            in ── leave, session expired, too slow ──> unknown
     unknown ── join with the instance id of a member that is away or silent ──> in, in its place; the other is unknown
     in ── join ──> in            (its answer was lost, or it lost all: nothing changes, nothing counts as given up)
     in, static ── absence ──> away ── join ──> in                      away ── session expired ──> unknown
 
-    settled ── the target lacks something it has ──> revoking ── it says so itself, or it is away ──> waiting, settled
-       └─────── the target has something more ──> waiting (for others to give up) ── each that is free ──> settled
+settled ── the target lacks something it has ──> revoking ── it reports that it did, or is away ──> waiting, settled
+└─────── the target has something more ──> waiting (for others to give up) ── each that is free ──> settled
 
 A member that is refused with UnknownMember, FencedMember or FencedInstance must give up all it has: the coordinator
 counts on it. A static member that is alive is never replaced: the second process of its instance id waits. A member's
@@ -15,8 +15,8 @@ next partitions. A heartbeat counts only with the (epoch, revision) of the last 
 groups of type Consumer, a Spark query reports to its own type (`type_problem`): the two never mix.
 
 Invariant: a partition that a member may believe to own is in `assigned` or `revoking` of its record, from before it is
-told until after it says that it gave it up. A `Draft` collects the records of one decision, and applies them to the
-image as they are put; `Members` raises before anything is put. Both are owned by one `Group`.
+answered until after it reports that it gave it up. A `Draft` collects the records of one decision, and applies them to
+the image as they are put; `Members` raises before anything is put. Both are owned by one `Group`.
 """
 
 from collections.abc import Callable
@@ -76,17 +76,18 @@ class Draft:
     def __init__(self, image: Image) -> None:
         self.image = image
         self.regrouped = False
-        """Members, or what they subscribe to, changed: the group's epoch must rise."""
+        """True where members, or what they subscribe to, changed: the group's epoch must rise."""
         self.touched = False
-        """More than offsets changed."""
+        """True where more than offsets changed."""
         self.moved: set[MemberId] = set()
-        """Members that have, or are to have, something else now."""
+        """The members that have, or are to have, something else now."""
         self._entries: dict[Key, Entry] = {}
         self._reasons: dict[str, None] = {}
 
     @property
     def next_epoch(self) -> GroupEpoch:
-        """The group's epoch once this decision is made, where it rises: once a decision, whoever joins with it."""
+        """Return the group's epoch once this decision is made, where it rises: once a decision, whatever members join
+        with it."""
         return GroupEpoch(self.image.group.epoch + 1)
 
     def put(self, entry: Entry, reason: str) -> None:
@@ -102,12 +103,12 @@ class Draft:
         self.put(GroupRecord(GroupKey(self.image.name), value), reason)
 
     def put_current(self, member: MemberId, value: CurrentValue, reason: str) -> None:
-        """With the next revision."""
+        """Put the value with the next revision."""
         raised = replace(value, revision=value.revision + 1)
         self.put(CurrentRecord(CurrentKey(self.image.name, member), raised), reason)
 
     def remove(self, member: MemberId, reason: str) -> None:
-        """Whatever the member had is free now."""
+        """Remove a member; all that it had is free now."""
         name = self.image.name
         self.put(MemberRecord(MemberKey(name, member), None), reason)
         self.put(CurrentRecord(CurrentKey(name, member), None), reason)
@@ -115,7 +116,7 @@ class Draft:
             self.put(TargetRecord(TargetKey(name, member), None), reason)
 
     def take(self) -> tuple[tuple[Entry, ...], str]:
-        """What was put since it was last taken, and why."""
+        """Return what was put since it was last taken, and why."""
         taken = tuple(self._entries.values()), "; ".join(self._reasons)
         self._entries, self._reasons, self.moved = {}, {}, set()
         self.regrouped = self.touched = False
@@ -123,7 +124,8 @@ class Draft:
 
 
 def type_problem(group: GroupName, event: Any, said: GroupType) -> WrongGroupTypeError | None:
-    """`said`: by the group's log, or by its ConsumerGroup; a use must suit both. None: it suits this."""
+    """Return the error of a use that does not suit the group; `said` is the type in the group's log, or in its
+    ConsumerGroup; a use must suit both. None: it suits this."""
     wanted = _wanted(event)
     if wanted is None or wanted is said:
         return None
@@ -144,7 +146,7 @@ def type_problem(group: GroupName, event: Any, said: GroupType) -> WrongGroupTyp
 
 
 def _wanted(event: Any) -> GroupType | None:
-    """What the group must be; None: either will do."""
+    """Return what the group must be; None: either will do."""
     match event:
         case CommitReceived():
             return event.type
@@ -155,7 +157,8 @@ def _wanted(event: Any) -> GroupType | None:
 
 
 def has_given_up(current: CurrentValue, owned: Partitions) -> CurrentValue:
-    """The member has seen `current`, and owns this: what of `revoking` it does not own is free."""
+    """Return the state once the member has seen `current`, and owns this: the part of `revoking` that it does not own
+    is free."""
     left = {partition: epoch for partition, epoch in current.revoking.items() if partition in owned}
     return replace(current, revoking=left)
 
@@ -163,7 +166,7 @@ def has_given_up(current: CurrentValue, owned: Partitions) -> CurrentValue:
 def advance(
     current: CurrentValue, target: Partitions, assignment_epoch: GroupEpoch, is_free: Callable[[PartitionKey], bool]
 ) -> CurrentValue:
-    """The next step, or `current` where there is none. `is_free`: nobody else has it."""
+    """Return the next step, or `current` where there is none. `is_free`: no other member has it."""
     if current.revoking:
         return current
     kept = {partition: epoch for partition, epoch in current.assigned.items() if partition in target}
@@ -178,8 +181,8 @@ def advance(
 
 
 def may_commit(current: CurrentValue, partition: PartitionKey, epoch: GroupEpoch) -> bool:
-    """Whether a commit that the member made in `epoch` is no late one: it has had the partition without interruption
-    since (KIP-1251)."""
+    """Return whether a commit that the member made in `epoch` is no late one: it has had the partition without
+    interruption since (KIP-1251)."""
     since = current.assigned.get(partition, current.revoking.get(partition))
     return since is not None and since <= epoch <= current.epoch
 
@@ -191,10 +194,10 @@ class Members:
         self._sessions = sessions
         self.settings = GroupSettings()
         self.unanswered: list[tuple[int, MemberId]] = []
-        """Heartbeats that wait for news, of members that are none any more."""
+        """The heartbeats that wait for news, of former members."""
 
     def join(self, event: JoinReceived, now_ms: int) -> None:
-        """Raises InvalidRequestError, GroupFullError and UnreleasedInstanceError."""
+        """Let a member join. Raises InvalidRequestError, GroupFullError and UnreleasedInstanceError."""
         _check(event)
         known = self._image.members.get(event.member)
         holder = self._image.instances.get(event.instance)
@@ -208,7 +211,7 @@ class Members:
         session.unaware_until_ms = session.expires_ms
 
     def heartbeat(self, event: HeartbeatReceived, now_ms: int) -> None:
-        """Raises UnknownMemberError, FencedInstanceError and FencedMemberError."""
+        """Take a heartbeat. Raises UnknownMemberError, FencedInstanceError and FencedMemberError."""
         current = self._checked(event)
         session = self._sessions.hear(event.member, now_ms, self.settings.session_ms)
         if event.subscription is not None:
@@ -222,11 +225,11 @@ class Members:
             self._draft.put_current(event.member, given_up, f"{event.member} gave partitions up")
 
     def leave(self, event: LeaveReceived) -> None:
-        """Nothing where there is no such member: it may say so again."""
+        """Remove the member; does nothing where there is none, so that it may be repeated."""
         self._remove(event.member, "left")
 
     def go_away(self, event: AbsenceReceived, now_ms: int) -> None:
-        """As `leave`, for who is not static."""
+        """Note that a static member is away; for another member it is `leave`."""
         member = self._image.members.get(event.member)
         if member is None or not member.instance:
             self._remove(event.member, "left")
@@ -278,7 +281,7 @@ class Members:
         reason = f"{event.member} joined"
         name = self._image.name
         self._draft.put(MemberRecord(MemberKey(name, event.member), _described(event)), reason)
-        # An epoch that no member of this id has had before: whatever it said in an earlier life is late.
+        # No member of this id has had this epoch before: its requests of an earlier life are late.
         current = CurrentValue(self._draft.next_epoch, joined=(self._draft.next_epoch, 0))
         self._draft.put(CurrentRecord(CurrentKey(name, event.member), current), reason)
         self._draft.regrouped = True
@@ -294,7 +297,7 @@ class Members:
         if current.away:
             self._draft.put_current(event.member, replace(current, away=False), f"{event.member} is back")
         elif current.revoking:
-            # It may have lost all, and not know that it is to give something up: what it said before is late.
+            # The member may have lost all, and not know that it is to give something up: its earlier requests are late.
             self._draft.put_current(event.member, current, f"{event.member} begins again")
 
     def _take_over(self, holder: MemberId, event: JoinReceived, now_ms: int) -> None:

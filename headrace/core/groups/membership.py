@@ -1,20 +1,20 @@
-"""A member of a group as its own process sees it: `step(event, now_ms)` says what to send, read and stop reading.
+"""A member of a group as its own process sees it: `step(event, now_ms)` returns what to send, read and stop reading.
 
-    joining ── answered ──> in       joining ── refused for now, or not answered ──> joining, after a pause
-    in ── answered: the same ──> in, heartbeats on
-    in ── answered: more ──> in, reads it        in ── answered: less ──> in, gives it up, then says so at once
-    in ── UnknownMember, FencedMember; a session without an answer; too slow to give up ──> all lost, joining
-    joining, in ── FencedInstance, or refused for good ──> all lost, gone
-    joining, in ── stopped ──> leaving ── answered, refused, or not answered in time ──> gone
+joining ── answered ──> in joining ── refused for now, or not answered ──> joining, after a pause in ── answered: the
+same ──> in, heartbeats on in ── answered: more ──> in, reads it in ── answered: less ──> in, gives it up, then reports
+it at once in ── UnknownMember, FencedMember; a session without an answer; too slow to give up ──> all lost, joining
+joining, in ── FencedInstance, or refused for good ──> all lost, gone joining, in ── stopped ──> leaving ── answered,
+refused, or not answered in time ──> gone
 
-Everything is measured from when a request was sent, which is before the coordinator heard it: so the member knows that
-it has lost everything before the coordinator gives it to others, as long as it is ticked at `next_ms`, or `holds` is
-asked before records are handed out. Only a static member that is silent is replaced sooner; then epochs fence commits.
+Everything is measured from when a request was sent, which is before the coordinator got it: so the member knows that it
+has lost everything before the coordinator gives it to others, as long as it is ticked at `next_ms`, or `holds` is
+checked before records are handed out. Only a static member that is silent is replaced sooner; then epochs fence
+commits.
 
 An answer counts if its request is of this life (since all was lost last), and brings news if its (epoch, revision) is
 above what was seen. So answers and requests may be lost, late and doubled. Heartbeats wait at the coordinator for news
-(`waits`), one after the other; an urgent message overtakes the one that waits. Owned by one consumer. Bound: requests
-on their way. Loaded by members of groups only.
+(`waits`), one after the other; an urgent message overtakes the one that waits. One consumer owns it. It bounds the
+requests on their way. Only members of groups load it.
 """
 
 from dataclasses import dataclass, replace
@@ -43,21 +43,21 @@ from headrace.core.murmur2 import murmur2
 
 GROUP_RETRY_MS_MIN = 100
 GROUP_RETRY_MS_MAX = 2_000
-"""Pauses of a member between requests that are refused for now."""
+"""The longest pause of a member between requests that are refused for now."""
 GROUP_LEAVE_MS_MAX = 5_000
-"""So long a member tries to say that it leaves; later its session ends by itself."""
+"""The time in which a member tries to report that it leaves; later its session ends by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
     request: int
     membership: Membership | None
-    """None: of a request to leave."""
+    """The membership; None: of a request to leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """By the coordinator, by a broker on the way, or by nobody: connections and time limits included."""
+    """The request was refused, by the coordinator or a broker on the way, or failed, by connections and time limits."""
 
     request: int
     error: HeadraceError
@@ -65,7 +65,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """`MemberState.next_ms` is reached; earlier does no harm."""
+    """The time `MemberState.next_ms` is reached; an earlier tick does no harm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,14 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """What a `Revoke` was about is read no more, and what was read of it is committed."""
+    """The partitions of a `Revoke` are read no more, and what was read of them is committed."""
 
     ticket: int
 
 
 @dataclass(frozen=True, slots=True)
 class Doubted:
-    """A commit was refused as late: the coordinator is to say how things are."""
+    """A commit was refused as late: the coordinator is to send the present state."""
 
     reason: str
 
@@ -92,7 +92,7 @@ class Stopped:
     """Nothing is read any more, and all is committed."""
 
     for_a_while: bool = False
-    """Another process of the same instance id will take over: partitions wait for it."""
+    """True where another process of the same instance id will take over: partitions wait for it."""
 
 
 Event: TypeAlias = Answered | Refused | Ticked | Subscribed | GivenUp | Doubted | Stopped
@@ -100,17 +100,18 @@ Event: TypeAlias = Answered | Refused | Ticked | Subscribed | GivenUp | Doubted 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """To the coordinator, beside whatever is on its way: an answer to an earlier one may be waited for or not."""
+    """The effect: send to the coordinator, beside the requests that are on their way: an answer to an earlier one may
+    be waited for or not."""
 
     request: JoinReceived | HeartbeatReceived | LeaveReceived | AbsenceReceived
     timeout_ms: int
-    """Who is not answered by then may stop waiting: it is sent again."""
+    """The time after which the sender may stop waiting: the request is sent again."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Read these as well, from what the group has committed."""
+    """The effect: read these as well, from what the group has committed."""
 
     partitions: Partitions
     reason: str
@@ -118,18 +119,20 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Stop reading these, commit what was read, and say `GivenUp`; until then heartbeats say that they are owned."""
+    """The effect: stop reading these, commit what was read, and send the event `GivenUp`; until then heartbeats list
+    them as owned."""
 
     ticket: int
     partitions: Partitions
     by_ms: int
-    """Later all is lost."""
+    """The time after which all is lost."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """All that was owned, and what was to be given up, may be somebody else's: stop reading at once, commit nothing."""
+    """The effect: all that was owned, and what was to be given up, may be another member's; stop reading at once,
+    commit nothing."""
 
     partitions: Partitions
     reason: str
@@ -137,7 +140,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """For good: this member will not be in the group again."""
+    """The effect of a permanent failure: this member will not be in the group again."""
 
     error: HeadraceError
     reason: str
@@ -145,7 +148,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """It is over, as was asked for."""
+    """The effect of the end that was asked for."""
 
     reason: str
 
@@ -166,15 +169,15 @@ class MemberPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who joins, and for what."""
+    """The identity of a member, and what it joins for."""
 
     member: MemberId
-    """Made up at random; another one for each `MemberState`."""
+    """The member's id, made up at random; another one for each `MemberState`."""
     subscription: Subscription
     instance: str = ""
     rebalance_timeout_ms: int = REBALANCE_TIMEOUT_MS_DEFAULT
     waits: bool = True
-    """Whether its heartbeats may wait for news."""
+    """True where its heartbeats may wait for news."""
 
 
 class MemberState:
@@ -182,45 +185,45 @@ class MemberState:
         self.phase = MemberPhase.JOINING
         self.identity = identity
         self.seen: Mark = _NOWHERE
-        """(epoch, revision) of the newest answer."""
+        """The (epoch, revision) of the newest answer."""
         self.assigned: Partitions = _NOTHING
         self.owned: Partitions = _NOTHING
-        """What is being given up included."""
+        """The partitions that are owned, those that are being given up included."""
         self._revoking: dict[int, Partitions] = {}
-        """By ticket."""
+        """The partitions to give up, by ticket."""
         self._revoke_by_ms: int | None = None
-        """Until when its coordinator must have heard that it gave up what it was asked to."""
+        """The time until which its coordinator must have got the report that it gave up what it was asked to."""
         self._gave_up_in = 0
-        """Requests from this one on say so."""
+        """The number of the first request that reports it."""
         self._valid_until_ms = 0
-        """While it is in."""
+        """The end of its validity, while it is in."""
         self._session_ms = 3 * GROUP_REQUEST_TIMEOUT_MS
-        """As it was last told; until then, so that a request has its usual time."""
+        """The session of the last answer; before the first, so that a request has its usual time."""
         self._ticket = 0
         self._request = 0
         self._since = 1
         """The first request of this life."""
         self._sent: dict[int, int] = {}
-        """When those of this life were sent that are not answered."""
+        """The send times of the requests of this life that are not answered."""
         self._answered_ms = now_ms
-        """When the newest request that is answered was sent."""
+        """The send time of the newest request that is answered."""
         self._send_at_ms: int | None = now_ms
-        """None: the last one is on its way."""
+        """The time of the next request; None: the last one is on its way."""
         self._answer_by_ms = 0
         self._failures = 0
-        """In a row."""
+        """The failures in a row."""
         self._leave: type[LeaveReceived | AbsenceReceived] = LeaveReceived
         self._leave_by_ms = 0
         self._effects: list[Effect] = []
 
     @property
     def epoch(self) -> GroupEpoch:
-        """For commits."""
+        """Return the epoch for commits."""
         return self.seen[0]
 
     @property
     def next_ms(self) -> int | None:
-        """When to tick; None: never again."""
+        """Return when to tick; None: never again."""
         if self.phase is MemberPhase.GONE:
             return None
         times = [self._answer_by_ms if self._send_at_ms is None else self._send_at_ms]
@@ -232,16 +235,16 @@ class MemberState:
 
     @property
     def valid_until_ms(self) -> int:
-        """From then on whatever it owned may be somebody else's."""
+        """Return the time from which on all that it owned may be another member's."""
         by_ms = self._valid_until_ms if self._revoke_by_ms is None else self._revoke_by_ms
         return min(self._valid_until_ms, by_ms) if self.phase is MemberPhase.IN else 0
 
     def holds(self, now_ms: int) -> bool:
-        """Whether records of what it owns may be handed out."""
+        """Return whether records of what it owns may be handed out."""
         return now_ms < self.valid_until_ms
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
-        """What to do, in this order."""
+        """Return what to do, in this order."""
         sent_ms = self._heard(event) if isinstance(event, Answered | Refused) else None
         if self.phase is MemberPhase.IN and now_ms >= self.valid_until_ms:
             self._lose(self._why_over(now_ms), now_ms)
@@ -280,7 +283,7 @@ class MemberState:
             self._take(event.request, event.membership, sent_ms, now_ms)
 
     def _heard(self, event: Answered | Refused) -> int | None:
-        """When its request was sent; None: it is of an earlier life, or was answered before."""
+        """Return when the answer's request was sent; None: it is of an earlier life, or was answered before."""
         sent_ms = self._sent.pop(event.request, None)
         if sent_ms is not None and isinstance(event, Answered) and event.membership is not None:
             self._session_ms = event.membership.session_ms
@@ -296,25 +299,25 @@ class MemberState:
         mark, pause_ms = (membership.epoch, membership.revision), self._pause_ms(membership)
         if mark > self.seen and membership.assigned is not None:
             self.phase, self.seen, self.assigned = MemberPhase.IN, mark, membership.assigned
-            # What is taken away now was not yet when the one before was answered.
+            # The partitions that are taken away now were not yet when the one before was answered.
             self._share(known_ms + self.identity.rebalance_timeout_ms, f"epoch {mark[0]}, revision {mark[1]}")
             pause_ms = 0 if self.identity.waits else pause_ms
         if request == self._request:
             self._send_at_ms = max(now_ms, sent_ms + pause_ms)
 
     def _pause_ms(self, membership: Membership) -> int:
-        """Between two heartbeats. Where they wait for news, that is the pause."""
+        """Return the pause between two heartbeats. Where they wait for news, that is the pause."""
         if self.identity.waits:
             return GROUP_HEARTBEAT_MS_RECONCILING
         return min(membership.heartbeat_ms, self._longest_pause_ms)
 
     @property
     def _longest_pause_ms(self) -> int:
-        """So that a third of each of its deadlines is enough to hear of what there is to do."""
+        """Return the longest pause, so that a third of each of its deadlines is enough to get news."""
         return min(GROUP_HEARTBEAT_MS_MAX, self._session_ms // 3, self.identity.rebalance_timeout_ms // 3)
 
     def _share(self, by_ms: int, reason: str) -> None:
-        """From what it owns to what it is assigned."""
+        """Go from what it owns to what it is assigned."""
         leaving = frozenset(partition for partitions in self._revoking.values() for partition in partitions)
         gone = self.owned - self.assigned - leaving
         if gone:
@@ -331,7 +334,7 @@ class MemberState:
             self._effects.append(Assigned(new, reason))
 
     def _give_up(self, ticket: int, now_ms: int) -> None:
-        """Nothing where all was lost in between: then it is of an earlier life."""
+        """Note what was given up; does nothing where all was lost in between: then it is of an earlier life."""
         given_up = self._revoking.pop(ticket, None)
         if given_up is not None:
             self.owned -= given_up
@@ -374,7 +377,7 @@ class MemberState:
         return f"its coordinator has not heard in {self.identity.rebalance_timeout_ms} ms that partitions were given up"
 
     def _lose(self, reason: str, now_ms: int) -> None:
-        """Everything; and join again, at once the first time."""
+        """Lose everything; and join again, at once the first time."""
         if self.owned:
             self._effects.append(Lost(self.owned, reason))
         self._forget()
@@ -446,7 +449,8 @@ class MemberState:
             who.member,
             *self.seen,
             self.owned,
-            # Each time: a request with an older one may still be on its way, and have the last word otherwise.
+            # This is done each time: a request with an older one may still be on its way, and be the last to arrive
+            # otherwise.
             subscription=who.subscription,
             instance=who.instance,
             wait_ms=self._longest_pause_ms if who.waits else 0,

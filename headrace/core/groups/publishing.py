@@ -1,18 +1,18 @@
-"""The ConsumerGroups of the groups that a broker coordinates: when to look at each, what to write, how many may be new.
+"""The upkeep of ConsumerGroups of the groups that a broker coordinates: when to check each, what to write, how many may
+be new.
 
-    changed, lag_changed ──> due ── take ──> looked at ── nothing is to be written ──> (until the next change)
-                              ^                  └─ began ──> on its way ── ended ──┘
-                              └──────── hold, failed ────────────┘
-    the group lives, there is no ConsumerGroup ──> create it    there is one, which says something else ──> WriteStatus
-    it is dead, and a broker created its ConsumerGroup ──> delete it; one that somebody made stays, and is empty
+changed, lag_changed ──> due ── take ──> checked ── nothing is to be written ──> (until the next change) ^ └─ began ──>
+on its way ── ended ──┘ └──────── hold, failed ────────────┘ the group lives, there is no ConsumerGroup ──> create it
+there is one with another status ──> WriteStatus it is dead, and a broker created its ConsumerGroup ──> delete it; one
+that a user made stays, and is empty
 
-A group is looked at when its turn comes, so that a hundred changes, or an hour without API server, cost one write of
-what is true then. Between two writes of one group lie GROUP_STATUS_INTERVAL_MS, for its lag alone
+A group is checked when its turn comes, so that a hundred changes, or an hour without API server, cost one write of the
+state at that time. Between two writes of one group lie GROUP_STATUS_INTERVAL_MS, for its lag alone
 GROUP_LAG_STATUS_INTERVAL_MS; GROUP_WRITES_PER_SECOND_MAX and GROUP_WRITES_IN_FLIGHT_MAX bound all groups together.
 Changes go before lags, but after GROUP_CHANGES_IN_A_ROW_MAX changes a lag is next; of either kind the one that has
 waited longest. Bounded by the groups that the broker coordinates: `forget` the others.
 
-A ConsumerGroup whose group is not there yet goes only if nobody has joined by GROUP_UNUSED_MS. One that belongs to
+A ConsumerGroup whose group is not there yet goes only if no member has joined by GROUP_UNUSED_MS. One that belongs to
 another cluster, or is of another type than the group that lives, is left alone. `Newcomers` bounds how fast one client
 may bring groups into being, each of which is an object of the cluster's API: GROUPS_NEW_BURST at once, then one every
 GROUPS_NEW_INTERVAL_MS. Pure; one of each per broker.
@@ -33,22 +33,23 @@ from headrace.core.resources.metadata import Metadata
 from headrace.core.types import TopicUid
 
 GROUP_STATUS_INTERVAL_MS = 1_000
-"""Between two writes of one broker to the status of the same ConsumerGroup ..."""
+"""The time between two writes of one broker to the status of the same ConsumerGroup ..."""
 GROUP_LAG_STATUS_INTERVAL_MS = 10_000
-"""... and where nothing but the lag is new."""
+"""... and the time where nothing but the lag is new."""
 GROUP_WRITES_PER_SECOND_MAX = 20
-"""Of one broker, to all ConsumerGroups together ..."""
+"""The writes of one broker to all ConsumerGroups together ..."""
 GROUP_LAG_WRITES_PER_SECOND_MAX = 5
-"""... and of those, where nothing but the lag is new: with more than fifty such groups each is written less often."""
+"""... and those of them where nothing but the lag is new: with more than fifty such groups each is written less
+often."""
 GROUP_CHANGES_IN_A_ROW_MAX = 9
-"""Then a lag is next, however many changes wait."""
+"""The number of changes after which a lag is next, however many changes wait."""
 GROUP_WRITES_IN_FLIGHT_MAX = 8
 GROUPS_NEW_BURST = 500
-"""Groups that one client may bring into being at once, at one broker ..."""
+"""The groups that one client may create at once, at one broker ..."""
 GROUPS_NEW_INTERVAL_MS = 1_000
-"""... and one more so often: each is an object of the cluster's API."""
+"""... and the interval of one more: each is an object of the cluster's API."""
 GROUPS_NEW_CLIENTS_MAX = 4_096
-"""Clients of whom a broker remembers that."""
+"""The number of clients for which a broker remembers that."""
 
 
 _SECOND_MS = 1_000
@@ -57,32 +58,32 @@ _SECOND_MS = 1_000
 class Turn(NamedTuple):
     group: GroupName
     is_for_lag: bool
-    """Whether it may be written if nothing but its lag is new."""
+    """True where it may be written if nothing but its lag is new."""
 
 
 @dataclass(slots=True)
 class _Group:
     changed_ms: int | None = None
-    """Since when something is to be shown; None: nothing is."""
+    """The time since when something is to be shown; None: nothing is."""
     lag_changed_ms: int | None = None
     not_before_ms: int = 0
     lag_not_before_ms: int = 0
     is_for_lag: bool = False
-    """Its last turn came because of its lag."""
+    """True where its last turn came because of its lag."""
     is_on_its_way: bool = False
     is_forgotten: bool = False
 
 
 class _Queue:
-    """Groups by when they are due, each once."""
+    """A queue of groups by when they are due, each once."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, GroupName]] = []
-        """An entry whose time is not the group's is void."""
+        """The entries; one whose time is not the group's is void."""
         self._due: dict[GroupName, int] = {}
 
     def set(self, group: GroupName, due_ms: int | None) -> None:
-        """None: it is not due."""
+        """Set when a group is due; None: it is not."""
         if due_ms is None:
             self._due.pop(group, None)
         elif self._due.get(group) != due_ms:
@@ -96,11 +97,11 @@ class _Queue:
 
 
 class _Rate:
-    """No more than so many in any second."""
+    """A rate limit: no more than so many in any second."""
 
     def __init__(self, most: int) -> None:
         self._begun: deque[int] = deque(maxlen=most)
-        """When the last ones began."""
+        """The times when the last ones began."""
         self._most = most
 
     def note(self, now_ms: int) -> None:
@@ -108,7 +109,7 @@ class _Rate:
 
     @property
     def free_ms(self) -> int:
-        """From when on there is room for one more."""
+        """Return from when on there is room for one more."""
         return self._begun[0] + _SECOND_MS if len(self._begun) == self._most else 0
 
 
@@ -123,7 +124,7 @@ class Publishing:
         self._on_their_way = 0
 
     def changed(self, group: GroupName, now_ms: int) -> None:
-        """Something of it is to be shown."""
+        """Note that something of the group is to be shown."""
         known = self._known(group)
         known.changed_ms = now_ms if known.changed_ms is None else known.changed_ms
         self._queue_up(group)
@@ -134,7 +135,7 @@ class Publishing:
         self._queue_up(group)
 
     def hold(self, group: GroupName, until_ms: int) -> None:
-        """Look at it again then, not before."""
+        """Check the group again at that time, not before."""
         known = self._known(group)
         known.changed_ms, known.not_before_ms = until_ms, max(known.not_before_ms, until_ms)
         self._queue_up(group)
@@ -144,16 +145,16 @@ class Publishing:
         return known is not None and known.not_before_ms > now_ms
 
     def release(self, group: GroupName, now_ms: int) -> None:
-        """It need not be held any longer."""
+        """Stop holding the group."""
         self._known(group).not_before_ms = now_ms
         self._queue_up(group)
 
     def asked(self, now_ms: int) -> None:
-        """The API server was asked for a group: that counts among the writes of this second."""
+        """Note that the API server was asked for a group: that counts among the writes of this second."""
         self._writes.note(now_ms)
 
     def forget(self, group: GroupName) -> None:
-        """It is somebody else's to show; a write that is on its way still counts until it has ended."""
+        """Forget a group that another broker shows; a write that is on its way still counts until it has ended."""
         known = self._groups.get(group)
         if known is None:
             return
@@ -165,7 +166,7 @@ class Publishing:
             del self._groups[group]
 
     def take(self, now_ms: int) -> Turn | None:
-        """Whose turn it is; tell at once what is done about it: `began`, or nothing."""
+        """Return whose turn it is; the caller reports at once what is done about it: `began`, or nothing."""
         if self._on_their_way >= GROUP_WRITES_IN_FLIGHT_MAX or self._writes.free_ms > now_ms:
             return None
         change, lag = self._due(self._changes, now_ms), self._due(self._lags, now_ms)
@@ -179,7 +180,7 @@ class Publishing:
         return self._turn(group, now_ms)
 
     def began(self, group: GroupName, now_ms: int) -> None:
-        """All that is to be shown of it is on its way."""
+        """Note that all that is to be shown of it is on its way."""
         known = self._known(group)
         known.is_on_its_way, known.lag_changed_ms = True, None
         known.not_before_ms = now_ms + GROUP_STATUS_INTERVAL_MS
@@ -191,7 +192,7 @@ class Publishing:
         self._on_their_way += 1
 
     def ended(self, group: GroupName) -> None:
-        """It landed, or did not."""
+        """Note that the write landed, or did not."""
         known = self._groups[group]
         assert known.is_on_its_way, "it began first"
         known.is_on_its_way = False
@@ -202,7 +203,7 @@ class Publishing:
             self._queue_up(group)
 
     def next_ms(self) -> int | None:
-        """When there may be a turn to take; None: not before something else happens."""
+        """Return when there may be a turn to take; None: not before something else happens."""
         change, lag = self._changes.first(), self._lags.first()
         if self._on_their_way >= GROUP_WRITES_IN_FLIGHT_MAX or (change is None and lag is None):
             return None
@@ -220,7 +221,7 @@ class Publishing:
         return first[1] if first is not None and first[0] <= now_ms else None
 
     def _turn(self, group: GroupName, now_ms: int) -> Turn:
-        """Its own, and its lag goes along where it may."""
+        """Return the group's turn, with its lag where it may come along."""
         known = self._groups[group]
         is_change = known.changed_ms is not None and max(known.changed_ms, known.not_before_ms) <= now_ms
         is_for_lag = known.lag_changed_ms is not None and known.lag_not_before_ms <= now_ms
@@ -249,20 +250,21 @@ class CreateConsumerGroup:
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
     resource: ConsumerGroup
-    """With the version that it is based on."""
+    """The resource with the version that it is based on."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteConsumerGroup:
-    """Nobody is to hold it any more: an operator that comes late would delete the offsets of those who join again."""
+    """The deletion of a ConsumerGroup that must not be held any more: an operator that comes late would delete the
+    offsets of members that join again."""
 
     metadata: Metadata
     reason: str
 
     @property
     def release(self) -> dict[str, Any] | None:
-        """A merge patch that comes first, on the version that was read; None where it is not held."""
+        """Return a merge patch that comes first, on the version that was read; None where it is not held."""
         if GROUP_FINALIZER not in self.metadata.finalizers:
             return None
         others = [each for each in self.metadata.finalizers if each != GROUP_FINALIZER]
@@ -275,7 +277,8 @@ Upkeep: TypeAlias = CreateConsumerGroup | WriteStatus | DeleteConsumerGroup
 def upkeep(
     resource: ConsumerGroup | None, report: Report, cluster: str, wall_ms: int, *, is_for_lag: bool, is_unused: bool
 ) -> Upkeep | None:
-    """`is_for_lag`: it is time to show the lag. `is_unused`: there was time enough for somebody to join."""
+    """Return what to do; `is_for_lag`: it is time to show the lag. `is_unused`: there was time enough for a member to
+    join."""
     is_dead = report.state is GroupState.DEAD
     if resource is None:
         return (
@@ -293,12 +296,12 @@ def upkeep(
 
 
 def was_shown(resource: ConsumerGroup) -> bool:
-    """Whether a coordinator has ever said anything of it."""
+    """Return whether a coordinator has ever written its status."""
     return resource.status.state is not None
 
 
 def lags_shown(resource: ConsumerGroup | None) -> dict[TopicUid, int | None]:
-    """What its status says: as good as anything until a new coordinator has looked for itself."""
+    """Return the lags of its status: the best that is known until a new coordinator has measured them."""
     return {} if resource is None else {topic.uid: topic.lag for topic in resource.status.topics}
 
 
@@ -320,11 +323,11 @@ class Newcomers:
         self._rate = HolderRate(burst, interval_ms, GROUPS_NEW_CLIENTS_MAX)
 
     def __len__(self) -> int:
-        """Of clients of whom anything is remembered."""
+        """Return the number of clients of whom anything is remembered."""
         return len(self._rate)
 
     def take(self, holder: str | None, now_ms: int) -> None:
-        """One more new group of this client's. Raises ThrottledError."""
+        """Count one more new group of this client's. Raises ThrottledError."""
         wait_ms = self._rate.wait_ms(holder, now_ms)
         if wait_ms > 0:
             raise ThrottledError(

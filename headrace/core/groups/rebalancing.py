@@ -1,13 +1,12 @@
 """The way from a group's members to their partitions: epochs, targets, and the steps to the target.
 
-    members, subscriptions, topics, assignor or pause change ──> the epoch rises ──> assigning
-    assigning ── the operator's target fits, or ASSIGNMENT_TIMEOUT_MS is over ──> it is committed ──> reconciling
-    reconciling ── everybody gave up what it must, and was given what is free ──> stable
-    the last member goes ──> empty
+members, subscriptions, topics, assignor or pause change ──> the epoch rises ──> assigning assigning ── the operator's
+target fits, or ASSIGNMENT_TIMEOUT_MS is over ──> it is committed ──> reconciling reconciling ── all members gave up
+what they must, and got what is free ──> stable the last member goes ──> empty
 
-Many changes at once cost one assignment: the timeout counts from the first of them. The coordinator makes a target
-with the assignors of `assignment`, the operator with the same ones from the ConsumerGroup's status; `misfit` says why
-an offered one cannot be taken. `Sharing` is owned by one `Group`, which calls `settle` at the end of each step.
+Many changes at once cost one assignment: the timeout counts from the first of them. The coordinator makes a target with
+the assignors of `assignment`, the operator with the same ones from the ConsumerGroup's status; `misfit` returns why an
+offered one cannot be taken. `Sharing` is owned by one `Group`, which calls `settle` at the end of each step.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,11 +27,11 @@ from headrace.core.groups.members import Draft, advance
 from headrace.core.groups.sessions import NEVER, Sessions
 
 ASSIGNMENT_TIMEOUT_MS = 500
-"""So long the coordinator waits for the operator's assignment before it makes its own."""
+"""The time that the coordinator waits for the operator's assignment before it makes its own."""
 
 
 def consumed(subscriptions: Iterable[Subscription], topics: Mapping[str, TopicShape]) -> dict[str, TopicShape]:
-    """The topics that exist and that somebody subscribes to, as far as one group may have so many."""
+    """Return the topics that exist and that a member subscribes to, as far as one group may have so many."""
     names: set[str] = set()
     for subscription in set(subscriptions):
         names |= subscription.resolve(topics)
@@ -40,14 +39,14 @@ def consumed(subscriptions: Iterable[Subscription], topics: Mapping[str, TopicSh
 
 
 def target_of(image: Image, inputs: Inputs) -> Assignment:
-    """By the group's assignor; nothing for anybody while the group is paused."""
+    """Return the target by the group's assignor; it is empty for all while the group is paused."""
     if inputs.paused:
         return dict.fromkeys(image.members, frozenset())
     return assign(inputs.assignor, _subscribers(image, inputs), inputs.topics)
 
 
 def misfit(offered: Mapping[MemberId, Partitions], epoch: GroupEpoch, image: Image) -> str:
-    """Why a target that was made elsewhere cannot be taken; empty where it fits."""
+    """Return why a target that was made elsewhere cannot be taken; empty where it fits."""
     group = image.group
     if epoch != group.epoch or group.assignment_epoch == group.epoch:
         return f"it is for epoch {epoch}; the group is in {group.epoch}, assigned up to {group.assignment_epoch}"
@@ -86,13 +85,13 @@ class Sharing:
         self._image = draft.image
         self._sessions = sessions
         self._topics: Mapping[str, TopicShape] | None = None
-        """None: not known yet; what the log says counts."""
+        """The topics; None: not known yet, and those of the log count."""
         self._settings: GroupSettings | None = None
         self._assign_by_ms: int | None = None
         self._unsettled = set(draft.image.members)
-        """Members that may not be where the target wants them."""
+        """The members that may not be where the target wants them."""
         self._look_again = True
-        """What a target is made from may have changed."""
+        """True where the inputs of a target may have changed."""
 
     @property
     def state(self) -> GroupState:
@@ -106,7 +105,7 @@ class Sharing:
 
     @property
     def due_ms(self) -> int:
-        """When time alone changes something."""
+        """Return when time alone changes something."""
         is_paused = self._image.members and self._image.group.inputs.paused
         ends_ms = self._settings.paused_until_ms if self._settings is not None and is_paused else None
         return min(self._assign_by_ms or NEVER, ends_ms or NEVER)
@@ -120,7 +119,7 @@ class Sharing:
         self._look_again = True
 
     def offer(self, epoch: GroupEpoch, target: Mapping[MemberId, Partitions]) -> str:
-        """The operator's. Why it is not taken; empty where it is, or was."""
+        """Take the operator's target. Return why it is not taken; empty where it is, or was."""
         if epoch == self._image.group.assignment_epoch and target == self._image.targets:
             return ""
         problem = misfit(target, epoch, self._image)
@@ -129,7 +128,7 @@ class Sharing:
         return problem
 
     def settle(self, now_ms: int, wall_ms: int) -> None:
-        """Go on as far as can be. Nothing happens, and nothing is looked at, where nothing changed."""
+        """Go on as far as can be. Nothing happens, and nothing is checked, where nothing changed."""
         self._maybe_rise(now_ms, wall_ms)
         if not self._is_assigning:
             self._assign_by_ms = None
@@ -142,7 +141,7 @@ class Sharing:
             self.reconcile(now_ms)
 
     def reconcile(self, now_ms: int) -> None:
-        """Everybody as far as can be; who is to give something up has its rebalance timeout for it."""
+        """Bring all members as far as can be; one that is to give something up has its rebalance timeout for it."""
         image = self._image
         self._unsettled |= self._draft.moved
         self._unsettled &= image.members.keys()
@@ -203,5 +202,5 @@ class Sharing:
 
 
 def _emptied(value: GroupValue, wall_ms: int) -> GroupValue:
-    """There is nobody to assign anything to: offsets age from now on."""
+    """Return the value without members: offsets age from now on."""
     return replace(value, assignment_epoch=value.epoch, empty_since_ms=wall_ms)

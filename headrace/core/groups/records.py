@@ -1,12 +1,12 @@
-"""The bytes of the offsets topic's records: keys and values as JSON, versioned. `entries` says what they mean.
+"""The bytes of the offsets topic's records: keys and values as JSON, versioned. `entries` has their meaning.
 
 A key is an array without spaces, `[kind, 1, namespace, group, ...]`, the same bytes for the same key, as compaction
 asks for; a value is an object with its own `version`; a tombstone is null. A record that this version of Headrace does
 not know is refused: a broker that skipped it would coordinate a group of which it knows only half.
 
-`records_bytes_max` says how many bytes records take at most, without making them: text as it is, numbers at their
+`records_bytes_max` computes how many bytes records take at most, without making them: text as it is, numbers at their
 longest. So a decision that is too large is refused before it is made, and a large one leaves the event loop. Pure;
-called by `coordinator`, by `group` for offsets, and by the broker that reads and writes the log.
+called by `group_machine`, by `group` for offsets, and by the broker that reads and writes the log.
 """
 
 import json
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from json.encoder import encode_basestring
 from typing import Any, assert_never
 
-from headrace.core.coordinator_events import UnreadableRecordError
+from headrace.core.coordinator import UnreadableRecordError
 from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import (
     CurrentKey,
@@ -39,12 +39,12 @@ from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, 
 
 _NUMBER = 20
 _KEY = 40
-"""Kind and version, a number, and what stands between."""
+"""The bytes of kind and version, a number, and what stands between."""
 _OBJECT = 240
-"""Names and numbers of the largest kind of value."""
+"""The bytes of names and numbers of the largest kind of value."""
 _OFFSET = 70 + 3 * _NUMBER
 _BETWEEN = 6
-"""Marks between one text or number and the next."""
+"""The bytes of marks between one text or number and the next."""
 
 
 def records_bytes_max(entries: Iterable[Entry]) -> int:
@@ -52,7 +52,7 @@ def records_bytes_max(entries: Iterable[Entry]) -> int:
 
 
 def offset_bytes(group: GroupName, partition: PartitionKey, value: OffsetValue | None) -> int:
-    """Of one `OffsetRecord`."""
+    """Return the bytes of one `OffsetRecord`."""
     key = _KEY + _texts(group) + _texts((partition.uid,))
     return key if value is None else key + _OFFSET + _texts((value.metadata,))
 
@@ -90,7 +90,7 @@ def _current_bytes(value: CurrentValue) -> int:
 
 
 def _partitions_bytes(partitions: Collection[PartitionKey], numbers: int) -> int:
-    """Listed by topic, with so many numbers for each."""
+    """Return the bytes of partitions listed by topic, with so many numbers for each."""
     return _texts({uid for uid, _ in partitions}) + (numbers * _NUMBER + _BETWEEN) * len(partitions)
 
 
@@ -100,11 +100,12 @@ def _texts(texts: Iterable[str]) -> int:
 
 _VERSION = 1
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
-"""Kept: to make one takes as long as to encode a key. Text as it came: escaped it could be three times as long."""
+"""The encoder, kept because making one takes as long as encoding a key. Text stays as it came: escaped it could be
+three times as long."""
 
 
 def encode(entry: Entry) -> tuple[bytes, bytes | None]:
-    """Key and value of the record."""
+    """Return key and value of the record."""
     match entry:
         case GroupRecord(key, value):
             return _key("group", key.group), None if value is None else _json(_group_object(value))
@@ -123,7 +124,7 @@ def encode(entry: Entry) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes, value: bytes | None) -> Entry:
-    """Raises UnreadableRecordError."""
+    """Decode a record. Raises UnreadableRecordError."""
     try:
         kind, version, namespace, name, *rest = json.loads(key)
         read = _READERS.get(kind) if version == _VERSION else None
@@ -172,7 +173,7 @@ def _read_group(group: GroupName, _: list[Any], raw: Any) -> GroupRecord:
         return GroupRecord(GroupKey(group), None)
     topics = {name: TopicShape(TopicUid(uid), partitions) for name, (uid, partitions) in raw["topics"].items()}
     inputs = Inputs(topics, Assignor(raw["assignor"]), raw["paused"])
-    # Records of before it was written have none.
+    # Records from before it was written have none.
     retention = Retention(raw["retentionMs"]) if "retentionMs" in raw else None
     value = GroupValue(
         raw["epoch"],

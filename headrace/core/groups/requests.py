@@ -1,8 +1,8 @@
 """The requests about consumer groups, and their answers, as JSON bodies over HTTP. `docs/protocol.md` shows them.
 
-`events` says what they mean. A partition is listed under its topic, which has a name and a uid; a request may leave
-the uid out, and then means the topic that has the name now. A uid of a topic that was deleted and created again is
-refused as stale. A body that is wrong is an InvalidRequestError that names the field.
+`events` has their meaning. A partition is listed under its topic, which has a name and a uid; a request may leave the
+uid out, and then means the topic that has the name now. A uid of a topic that was deleted and created again is refused
+as stale. A body that is wrong is an InvalidRequestError that names the field.
 
 A broker passes heartbeats on to their coordinator. While too many wait there already, it asks without a wait
 (`heartbeat_without_waiting`) and keeps an answer without news for as long as the member would have waited; else the
@@ -49,11 +49,11 @@ from headrace.core.log.epochs import NO_EPOCH as NO_LEADER
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 
 OFFSETS_QUERY_LENGTH_MAX = 4_000
-"""Partitions that are asked for by number: heads of requests have 8 KiB."""
+"""The length of the partitions that are asked for by number: heads of requests have 8 KiB."""
 RESET_ID_LENGTH_MAX = 63
-"""As `spec.resetOffsets.id`: it stands in the group's record and in its status."""
+"""The length of `spec.resetOffsets.id`, which stands in the group's record and in its status."""
 TOPIC_UID_LENGTH_MAX = 64
-"""Kubernetes gives 36."""
+"""The longest uid; those of Kubernetes have 36 characters."""
 
 
 _BODY = "the body"
@@ -63,11 +63,11 @@ _NUMBERS = re.compile(r"[0-9]{1,4}(,[0-9]{1,4})*")
 
 
 class Call(NamedTuple):
-    """A request as HTTP has it."""
+    """A request in the form of HTTP."""
 
     method: str
     path: str
-    """With its query."""
+    """The path with its query."""
     body: dict[str, Any] | None
 
 
@@ -78,7 +78,7 @@ class TopicOffset(NamedTuple):
 
 
 def call_of(group: GroupName, request: Request, names: Names) -> Call:
-    """`names` of the topics that the request speaks of, as far as they are known."""
+    """Return the request; `names` of the topics that it names, as far as they are known."""
     base = f"/v1/namespaces/{quote(group.namespace, safe='')}/groups/{quote(group.name, safe='')}"
     match request:
         case JoinReceived(_, member):
@@ -106,12 +106,13 @@ def call_of(group: GroupName, request: Request, names: Names) -> Call:
 
 
 def type_query(group_type: GroupType) -> str:
-    """Of requests that may be a group's first: what it is to be. In the query, so that it is known before the body."""
+    """Return the query of requests that may be a group's first: its type. It is in the query, so that it is known
+    before the body."""
     return "" if group_type is GroupType.CONSUMER else f"?type={group_type.value}"
 
 
 def parse_join(body: object, request: int, member: MemberId, client_address: str) -> JoinReceived:
-    """Raises InvalidRequestError, as all of these do."""
+    """Parse a join. Raises InvalidRequestError, as all of these do."""
     fields = Fields(body, _BODY)
     return JoinReceived(
         request,
@@ -124,7 +125,7 @@ def parse_join(body: object, request: int, member: MemberId, client_address: str
 
 
 def parse_heartbeat(body: object, request: int, member: MemberId, topics: Topics) -> HeartbeatReceived:
-    """Raises UnknownTopicError for a topic without a uid as well."""
+    """Parse a heartbeat. Raises UnknownTopicError for a topic without a uid as well."""
     fields = Fields(body, _BODY)
     says_anew = "topics" in fields or "topicPattern" in fields
     owned = frozenset(key for listed in fields.objects("owned") for key in _owned(listed, topics))
@@ -143,7 +144,7 @@ def parse_heartbeat(body: object, request: int, member: MemberId, topics: Topics
 def parse_commit(
     body: object, request: int, topics: Topics, group_type: GroupType = GroupType.CONSUMER
 ) -> CommitReceived:
-    """Raises UnknownTopicError, StaleTopicError and UnknownPartitionError as well."""
+    """Parse a commit. Raises UnknownTopicError, StaleTopicError and UnknownPartitionError as well."""
     fields = Fields(body, _BODY)
     member = MemberId(fields.text("memberId")) if "memberId" in fields else None
     if member is not None and group_type is not GroupType.CONSUMER:
@@ -156,7 +157,7 @@ def parse_commit(
 
 
 def parse_reset(body: object, request: int, topics: Topics) -> ResetResolved:
-    """Raises as `parse_commit`."""
+    """Parse a reset. Raises what `parse_commit` raises."""
     fields = Fields(body, _BODY)
     reset = fields.text("id")
     if not reset:
@@ -167,7 +168,7 @@ def parse_reset(body: object, request: int, topics: Topics) -> ResetResolved:
 
 
 def parse_offsets_asked(asked: Sequence[str], request: int, topics: Topics) -> OffsetsAsked:
-    """From the query, `flights` or `flights:0,3`; of nothing, of all there are. Raises UnknownTopicError."""
+    """Parse the query, `flights` or `flights:0,3`; without one, it is all there are. Raises UnknownTopicError."""
     if not asked:
         return OffsetsAsked(request)
     return OffsetsAsked(request, frozenset(key for each in asked for key in _keys_asked(each, topics)))
@@ -192,7 +193,7 @@ def reply_object(reply: Reply, names: Names) -> dict[str, Any]:
 
 
 def parse_membership(body: object) -> tuple[Membership, dict[TopicUid, str]]:
-    """And the names of the topics that are assigned."""
+    """Parse a membership, with the names of the topics that are assigned."""
     fields = Fields(body, ANSWER)
     listed = parse_listed(fields, "assignment") if "assignment" in fields else None
     membership = Membership(
@@ -222,7 +223,7 @@ def listed_object(listed: Iterable[TopicPartitions]) -> list[dict[str, Any]]:
 
 
 def parse_listed(fields: Fields, name: str) -> tuple[TopicPartitions, ...]:
-    """As the other side wrote them: with uids."""
+    """Parse partitions as the other side wrote them, with uids."""
     return tuple(
         TopicPartitions(
             each.text("topic", ""),
@@ -266,7 +267,7 @@ def _subscription(fields: Fields) -> Subscription:
 
 
 def _asked(partitions: Iterable[PartitionKey], names: Names) -> list[str]:
-    """Topics with their partitions; without them where these are too many for a URL."""
+    """Return topics with their partitions; without them where these are too many for a URL."""
     listed = by_topic((key for key in partitions if key.uid in names), names)
     narrow = [f"{each.topic}:{','.join(map(str, each.partitions))}" for each in listed]
     if sum(map(len, narrow)) <= OFFSETS_QUERY_LENGTH_MAX:
@@ -285,7 +286,7 @@ def _keys_asked(asked: str, topics: Topics) -> Iterable[PartitionKey]:
 
 
 def _uid(fields: Fields) -> TopicUid:
-    """Empty where none is said."""
+    """Return the uid; empty where there is none."""
     uid = fields.text("topicUid", "")
     if not _UID.fullmatch(uid):
         raise InvalidRequestError(
@@ -296,7 +297,7 @@ def _uid(fields: Fields) -> TopicUid:
 
 
 def _owned(listed: Fields, topics: Topics) -> list[PartitionKey]:
-    """What a member says to own is judged by its group: topics that are gone, or came again, may be among it."""
+    """Parse what a member owns; its group judges that: topics that are gone, or came again, may be among it."""
     uid = _uid(listed) or topics[_named_topic(listed, topics)].uid
     return [PartitionKey(uid, PartitionId(partition)) for partition in listed.wholes("partitions")]
 
@@ -309,7 +310,7 @@ class _Known:
         self._names: Names | None = None
 
     def name_of(self, uid: TopicUid) -> str:
-        """Empty where there is none."""
+        """Return the name; empty where there is none."""
         if self._names is None:
             self._names = names_in(self.topics)
         return self._names.get(uid, "")
@@ -337,7 +338,7 @@ def _committed_key(each: Fields, known: _Known) -> PartitionKey:
     shape = known.topics.get(name)
     if shape is not None and uid and uid != shape.uid:
         raise StaleTopicError(f"topic {name} is {shape.uid} now, no longer {uid}: begin anew", uid=shape.uid)
-    # Out of sight, it is known to whoever names its uid: the group says whether it may be committed.
+    # A topic out of sight is known to a caller that names its uid: the group decides whether it may be committed.
     partitions = TOPIC_PARTITIONS_MAX if shape is None else shape.partitions
     if partition >= partitions:
         raise UnknownPartitionError(
@@ -383,14 +384,14 @@ def _offset_objects(
 
 
 def heartbeat_without_waiting(body: object) -> tuple[object, int]:
-    """The same heartbeat, to be answered at once; and how long its member would have waited, in milliseconds."""
+    """Return the same heartbeat, to be answered at once, and how long its member would have waited, in milliseconds."""
     if not isinstance(body, dict):
         return body, 0
     return {**body, "waitMs": 0}, _milliseconds(body.get("waitMs"))
 
 
 def answer_pause_ms(answer: object, wait_ms: int) -> int:
-    """How long the answer is kept: not at all where there is news; no longer than its member may be silent."""
+    """Return how long the answer is kept: not at all where there is news; no longer than its member may be silent."""
     if not isinstance(answer, dict) or answer.get("assignment") is not None:
         return 0
     return min(wait_ms, _milliseconds(answer.get("heartbeatMs")))

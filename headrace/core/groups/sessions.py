@@ -1,7 +1,7 @@
-"""Who is alive, and who takes too long: what a coordinator knows of members in memory only.
+"""The sessions of members: which are alive, and which take too long. A coordinator keeps them in memory only.
 
-A new coordinator knows nobody's last sign of life, and gives all of them a whole session. A session that was granted is
-never shortened: its member counts on it until it has heard of another one. Owned by one `Group`.
+A new coordinator knows no member's last heartbeat, and gives all of them a whole session. A session that was granted is
+never shortened: its member counts on it until it has got another one. One `Group` owns the object.
 """
 
 from collections.abc import Iterable
@@ -12,16 +12,17 @@ from headrace.core.groups.identity import GroupEpoch, MemberId
 from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX
 
 STATIC_SILENT_HEARTBEATS = 2
-"""A static member that missed so many may be replaced by another process of the same instance id."""
+"""The number of missed heartbeats after which a static member may be replaced by another process of the same instance
+id."""
 
 
 class Silence(NamedTuple):
-    """How a member's session is, at the moment of asking."""
+    """The state of a member's session at the moment of asking."""
 
     silent_ms: int
-    """Since it was heard of."""
+    """The time since its last heartbeat."""
     expires_in_ms: int
-    """Until it loses its partitions, unless it is heard of."""
+    """The time until it loses its partitions, unless a heartbeat comes."""
 
 
 class Waiting(NamedTuple):
@@ -30,7 +31,7 @@ class Waiting(NamedTuple):
     request: int
     epoch: GroupEpoch
     revision: int
-    """What the member has seen."""
+    """The revision that the member has seen."""
     until_ms: int
 
 
@@ -39,14 +40,15 @@ class Session:
     heard_ms: int
     expires_ms: int
     revoke_by_ms: int | None = None
-    """Until when the member must have given up what it is to give up; None: nothing."""
+    """The time until which the member must have given up what it is to give up; None: nothing."""
     unaware_until_ms: int = 0
-    """A member that has not heard that it is to give something up may count on its session as it was then."""
+    """The time until which a member may count on its former session because it does not know that it is to give
+    something up."""
     waiting: Waiting | None = None
 
     @property
     def removed_ms(self) -> int:
-        """When it was too slow, at the latest."""
+        """Return when it was too slow, at the latest."""
         if self.revoke_by_ms is None:
             return self.expires_ms
         return min(self.expires_ms, max(self.revoke_by_ms, self.unaware_until_ms))
@@ -57,18 +59,18 @@ class Session:
 
 
 NEVER: Final = 1 << 62
-"""Later than any time."""
+"""A time later than any other."""
 
 
 class Sessions:
     def __init__(self) -> None:
         self.by_member: dict[MemberId, Session] = {}
         self.due_ms = NEVER
-        """Nobody is overdue, and no heartbeat has waited long enough, before: maybe not then either, as signs of life
-        do not move it."""
+        """The time before which no member is overdue, and no heartbeat has waited long enough; maybe not then either,
+        as heartbeats do not move it."""
 
     def begin(self, members: Iterable[MemberId], now_ms: int, session_ms: int) -> None:
-        """Of a coordinator that has just read its log."""
+        """Begin the sessions of a coordinator that has just read its log."""
         for member in members:
             self.hear(member, now_ms, session_ms)
 
@@ -82,21 +84,21 @@ class Sessions:
         self.due_ms = min(self.due_ms, waiting.until_ms)
 
     def knows(self, session: Session) -> None:
-        """Its member has heard what it is to give up."""
+        """Note that the member knows what it is to give up."""
         session.unaware_until_ms = 0
         self.due_ms = min(self.due_ms, session.due_ms)
 
     def look_again(self) -> None:
-        """All who were due have had their due."""
+        """Compute the due time again, once all that was due is done."""
         self.due_ms = min((session.due_ms for session in self.by_member.values()), default=NEVER)
 
     def stretch(self, session_ms: int) -> None:
-        """Who was heard from may know that sessions are that long, from an earlier coordinator."""
+        """Stretch sessions: a member may know, from an earlier coordinator, that they are that long."""
         for session in self.by_member.values():
             session.expires_ms = max(session.expires_ms, session.heard_ms + session_ms)
 
     def is_silent(self, member: MemberId, now_ms: int, session_ms: int) -> bool:
-        """Whether the member missed several heartbeats: another process may have taken its place."""
+        """Return whether the member missed several heartbeats: another process may have taken its place."""
         silent_ms = now_ms - self.by_member[member].heard_ms
         return silent_ms >= STATIC_SILENT_HEARTBEATS * heartbeat_ms(session_ms)
 
@@ -107,7 +109,7 @@ class Sessions:
         }
 
     def overdue(self, now_ms: int) -> list[tuple[MemberId, str]]:
-        """Who is to be removed, and why."""
+        """Return the members that are to be removed, and why."""
         found = []
         for member, session in self.by_member.items():
             if now_ms >= session.expires_ms:
@@ -118,5 +120,5 @@ class Sessions:
 
 
 def heartbeat_ms(session_ms: int) -> int:
-    """How often a member is to be heard from."""
+    """Return how often a member must send heartbeats."""
     return min(GROUP_HEARTBEAT_MS_MAX, session_ms // 3)

@@ -1,9 +1,8 @@
 """The status of a group: in its ConsumerGroup, from its two writers, and as the JSON body of a description or a list.
 
-    coordinator ── report_of, reported ──> state, epochs, members, topics and lag, last reset
-                                     and the assignment, once it is committed
-    operator    ── target_for, assigned ──> the assignment, while `groupEpoch` is above `assignmentEpoch`
-    coordinator <── offered_of ── what the operator has published
+coordinator ── report_of, reported ──> state, epochs, members, topics and lag, last reset and the assignment, once it is
+committed operator ── target_for, assigned ──> the assignment, while `groupEpoch` is above `assignmentEpoch` coordinator
+<── offered_of ── the published assignment
 
 Each leaves the other's fields alone. An assignment is the operator's from when it is published until the coordinator
 has committed one for that epoch, its own or the operator's: from then on the status shows what members move towards,
@@ -59,19 +58,19 @@ class MemberReport:
     client_address: str
     epoch: GroupEpoch
     topics: tuple[str, ...]
-    """That exist and that it subscribes to."""
+    """The topics that exist and that it subscribes to."""
     pattern: str
     assignment: tuple[TopicPartitions, ...]
-    """Its target."""
+    """The target of the member."""
     owned: tuple[TopicPartitions, ...]
-    """What it is giving up included."""
+    """The partitions, those that it is giving up included."""
     silence: Silence | None = None
-    """None: not told."""
+    """The silence; None: not reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the coordinator says of a group, to whoever asks and in its ConsumerGroup."""
+    """The coordinator's report of a group, for clients and for its ConsumerGroup."""
 
     group: GroupName
     state: GroupState
@@ -81,16 +80,17 @@ class Report:
     paused: bool
     coordinator: BrokerId
     members: tuple[MemberReport, ...]
-    """In the order of their ids."""
+    """The members in the order of their ids."""
     last_reset: str
     topics: tuple[TopicStatus, ...] = ()
     retention: Retention | None = None
-    """None: not known."""
+    """The retention; None: not known."""
     type: GroupType = GroupType.CONSUMER
 
 
 def topics_of(image: Image, topics: Topics) -> dict[str, TopicShape]:
-    """What the group reads, or has offsets of: those of which there is a lag. `topics` are all of its namespace."""
+    """Return what the group reads, or has offsets of: the topics of which there is a lag. `topics` are all of its
+    namespace."""
     names = names_in(topics)
     remembered = {names[uid] for uid in {partition.uid for partition in image.offsets} if uid in names}
     return dict(sorted({**image.group.inputs.topics, **{name: topics[name] for name in remembered}}.items()))
@@ -103,7 +103,7 @@ def report_of(
     topics: Topics,
     lags: Mapping[TopicUid, int | None],
 ) -> Report:
-    """`topics` as in `topics_of`; lags that are not among `lags` are not known."""
+    """Return the report; `topics` as in `topics_of`; lags that are not among `lags` are not known."""
     inputs = image.group.inputs
     names = {**names_in(inputs.topics), **names_in(topics)}
     return Report(
@@ -139,12 +139,12 @@ def _member_report(image: Image, member: MemberId, value: MemberValue, names: Na
 
 
 def with_silences(report: Report, silences: Mapping[MemberId, Silence]) -> Report:
-    """For whoever asks the coordinator; a ConsumerGroup would be written with every heartbeat."""
+    """Return the report for a client of the coordinator; a ConsumerGroup would be written with every heartbeat."""
     return replace(report, members=tuple(replace(each, silence=silences.get(each.member)) for each in report.members))
 
 
 def reported(resource: ConsumerGroup, report: Report, wall_ms: int) -> ConsumerGroup:
-    """The ConsumerGroup as the coordinator writes it; equal to `resource` where there is nothing to write."""
+    """Return the ConsumerGroup as the coordinator writes it; equal to `resource` where there is nothing to write."""
     before = resource.status
     is_offered = report.assignment_epoch < before.assignment_epoch <= report.group_epoch
     offered = {member.member: member.assignment for member in before.members}
@@ -175,12 +175,12 @@ def _member_status(member: MemberReport, offered: Mapping[MemberId, tuple[TopicS
 
 
 def _shares(listed: Iterable[TopicPartitions]) -> tuple[TopicShare, ...]:
-    """Without topics that nobody can name any more."""
+    """Return the shares without topics that cannot be named any more."""
     return tuple(TopicShare(each.topic, each.partitions) for each in listed if each.topic)
 
 
 def _last_reset(before: LastReset | None, report: Report, wall_ms: int) -> LastReset | None:
-    """As the log has it, whatever was said before; of a dead group it has nothing."""
+    """Return the last reset as the log has it, whatever the status had before; a dead group's log has none."""
     id_ = report.last_reset
     if report.state is GroupState.DEAD or (before is not None and before.id == id_):
         return before
@@ -188,7 +188,7 @@ def _last_reset(before: LastReset | None, report: Report, wall_ms: int) -> LastR
 
 
 def target_for(resource: ConsumerGroup, topics: Topics, wall_ms: int) -> Assignment | None:
-    """What the operator is to publish; None: nothing. `topics` are all of the namespace."""
+    """Return the target that the operator is to publish; None: nothing. `topics` are all of the namespace."""
     status, spec = resource.status, resource.spec
     if spec.type is not GroupType.CONSUMER or not status.members or status.group_epoch <= status.assignment_epoch:
         return None
@@ -207,7 +207,7 @@ def target_for(resource: ConsumerGroup, topics: Topics, wall_ms: int) -> Assignm
 
 
 def assigned(resource: ConsumerGroup, target: Mapping[MemberId, Partitions], topics: Topics) -> ConsumerGroup:
-    """The ConsumerGroup as the operator writes it, with a target that was made from it and from `topics`."""
+    """Return the ConsumerGroup as the operator writes it, with a target that was made from it and from `topics`."""
     names = names_in(topics)
     members = tuple(
         replace(member, assignment=_shares(by_topic(target[member.member], names)))
@@ -218,7 +218,7 @@ def assigned(resource: ConsumerGroup, target: Mapping[MemberId, Partitions], top
 
 
 def offered_of(resource: ConsumerGroup) -> TargetOffered | None:
-    """What the operator has published, for the coordinator; None: nothing for the group's present epoch."""
+    """Return the operator's published target, for the coordinator; None: nothing for the group's present epoch."""
     status = resource.status
     if not status.members or status.assignment_epoch != status.group_epoch:
         return None
@@ -229,7 +229,7 @@ def offered_of(resource: ConsumerGroup) -> TargetOffered | None:
 
 
 def _keys(shares: Iterable[TopicShare], uids: Mapping[str, TopicUid]) -> Partitions:
-    """Of topics that are known."""
+    """Return the partitions of topics that are known."""
     return frozenset(
         PartitionKey(uids[share.topic], partition)
         for share in shares
@@ -239,7 +239,7 @@ def _keys(shares: Iterable[TopicShare], uids: Mapping[str, TopicUid]) -> Partiti
 
 
 class GroupSummary(NamedTuple):
-    """A line of a list of groups."""
+    """The line of a group in a list."""
 
     group: str
     state: GroupState
@@ -249,7 +249,7 @@ class GroupSummary(NamedTuple):
 
 
 def group_object(report: Report) -> dict[str, Any]:
-    """The description of a group."""
+    """Return the description of a group."""
     return {
         "group": report.group.name,
         "type": report.type.value,
@@ -278,7 +278,7 @@ def group_object(report: Report) -> dict[str, Any]:
 
 
 def parse_group(body: object, namespace: str) -> Report:
-    """A description has no lags."""
+    """Parse a description, which has no lags."""
     fields = Fields(body, ANSWER)
     return Report(
         group=GroupName(namespace, fields.text("group")),
@@ -295,7 +295,7 @@ def parse_group(body: object, namespace: str) -> Report:
 
 
 def groups_object(summaries: Iterable[GroupSummary], unreachable: Iterable[BrokerId] = ()) -> dict[str, Any]:
-    """`unreachable`: brokers that may coordinate others, and did not answer."""
+    """Return the list; `unreachable`: brokers that may coordinate others, and did not answer."""
     return {
         "groups": [
             {**each._asdict(), "state": each.state.value, "type": each.type.value} for each in sorted(summaries)
@@ -305,7 +305,7 @@ def groups_object(summaries: Iterable[GroupSummary], unreachable: Iterable[Broke
 
 
 def parse_groups(body: object) -> tuple[tuple[GroupSummary, ...], tuple[BrokerId, ...]]:
-    """The groups of a namespace, and who did not answer."""
+    """Return the groups of a namespace, and the brokers that did not answer."""
     fields = Fields(body, ANSWER)
     summaries = tuple(
         GroupSummary(

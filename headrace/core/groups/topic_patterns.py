@@ -24,11 +24,12 @@ from headrace.core.errors import InvalidRequestError
 
 TOPIC_PATTERN_LENGTH_MAX = 256
 TOPIC_PATTERN_STATES_MAX = 512
-"""States of a pattern's automaton: what a look at one character costs at most."""
+"""The number of states of a pattern's automaton: the highest cost of one character."""
 TOPIC_PATTERN_DEPTH_MAX = 32
-"""Groups within groups."""
+"""The depth of groups within groups."""
 TOPIC_PATTERNS_KEPT_MAX = 256
-"""Patterns that a process keeps ready: a group looks at its members' again with every topic that comes or goes."""
+"""The number of patterns that a process keeps ready: a group matches its members' again with every topic that comes or
+goes."""
 
 
 _ALPHABET = frozenset(string.ascii_lowercase + string.digits + "-")
@@ -58,25 +59,25 @@ class _Repeat:
     node: "_Node"
     least: int
     most: int | None
-    """None: without end."""
+    """The largest number of repetitions; None: without end."""
 
 
 _Node: TypeAlias = _Chars | _Sequence | _Choice | _Repeat
 _State: TypeAlias = tuple[frozenset[str], tuple[int, ...]]
-"""With a character of the set, or with none where the set is empty, go on in all of these."""
+"""A state: with a character of the set, or with none where the set is empty, matching goes on in all of these."""
 
 
 class TopicPattern:
-    """Made by `topic_pattern`."""
+    """A compiled pattern; `topic_pattern` makes it."""
 
     def __init__(self, root: _Node) -> None:
-        """Raises InvalidRequestError where the automaton is too large."""
+        """Build the automaton. Raises InvalidRequestError where it is too large."""
         self._states: list[_State] = [(frozenset(), ())]
         start = self._build(root, _MATCHED)
         self._start = self._reached([start])
 
     def matches(self, name: str) -> bool:
-        """The whole of it."""
+        """Return whether the whole name matches."""
         at = self._start
         for char in name:
             at = self._reached(state for each in at if char in self._states[each][0] for state in self._states[each][1])
@@ -85,7 +86,7 @@ class TopicPattern:
         return _MATCHED in at
 
     def _reached(self, states: Iterable[int]) -> frozenset[int]:
-        """These, and those behind them that need no character."""
+        """Return these, and those behind them that need no character."""
         reached: set[int] = set()
         ahead = list(states)
         while ahead:
@@ -105,7 +106,7 @@ class TopicPattern:
         return len(self._states) - 1
 
     def _build(self, node: _Node, then: int) -> int:
-        """Where to begin so that `then` is reached after `node`."""
+        """Return where to begin so that `then` is reached after `node`."""
         match node:
             case _Chars(any_of):
                 # An empty set would need no character: such a state leads nowhere.
@@ -136,14 +137,14 @@ class TopicPattern:
 
 @lru_cache(TOPIC_PATTERNS_KEPT_MAX)
 def topic_pattern(text: str) -> TopicPattern:
-    """Raises InvalidRequestError: what is wrong, and where."""
+    """Return the compiled pattern. Raises InvalidRequestError: what is wrong, and where."""
     if len(text) > TOPIC_PATTERN_LENGTH_MAX:
         raise InvalidRequestError(f"the topic pattern has {len(text)} characters: at most {TOPIC_PATTERN_LENGTH_MAX}")
     return TopicPattern(_Parser(text).parse())
 
 
 class _Parser:
-    """Reads one pattern, from left to right."""
+    """A parser of one pattern, from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -170,7 +171,7 @@ class _Parser:
         return _Sequence(tuple(parts))
 
     def _maybe_anchor(self) -> bool:
-        """The whole name is matched anyway; in the middle an anchor would match nothing."""
+        """Skip an anchor: the whole name is matched anyway; in the middle an anchor would match nothing."""
         if self._take("^"):
             if self._at > 1:
                 raise self._wrong("'^' stands at the start only")

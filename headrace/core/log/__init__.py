@@ -1,1 +1,1 @@
-"""Decisions of the log, without I/O: indexes, recovery, group commit."""
+"""The decisions of the log, without I/O: indexes, recovery, group commit."""

@@ -1,18 +1,17 @@
-"""The small files that a broker keeps beside its segments: their values, and a text that says whether it is whole.
+"""The small files that a broker keeps beside its segments: their values, and a text with a checksum.
 
-    headrace recovery-point 1 5f0c1a2b           one line with a checksum (CRC-32C of everything after it), then
+headrace recovery-point 1 5f0c1a2b           one line with a checksum (CRC-32C of everything after it), then
     812 512 65536 1767225600000                  lines that a person can read
 
-- `recovery-point`: everything below was verified and is on disk, indexes included; recovery scans from here.
-- `high-watermark-checkpoint`: a lower bound of the high watermark; written now and then.
-- `log-start-checkpoint`: there once records were deleted from the front; records below it are shown to nobody.
-- `cut-at`: there only after a failed `fdatasync`, or for a damaged segment that others have whole. Records above it
-  may not be on disk, or are not what was written: the next start cuts there.
-- `void-before`: a seat of this replica in an older incarnation than this is never renewed (design section 6).
-- `epochs-seen`: the greatest leader epoch that the broker has seen of each partition, a promise that outlives the
-  process. One file for all partitions, so that any number of promises is one sync.
+- `recovery-point`: everything below was verified and is on disk, indexes included; recovery scans from here. -
+`high-watermark-checkpoint`: a lower bound of the high watermark; written now and then. - `log-start-checkpoint`: there
+once records were deleted from the front; records below it are never shown. - `cut-at`: there only after a failed
+`fdatasync`, or for a damaged segment that others have whole. Records above it may not be on disk, or are not what was
+written: the next start cuts there. - `void-before`: a seat of this replica in an older incarnation than this is never
+renewed (design section 6). - `epochs-seen`: the greatest leader epoch that the broker has seen of each partition, a
+promise that outlives the process. One file for all partitions, so that any number of promises is one sync.
 
-These files decide what is kept and who may be elected, so a flipped bit must be noticed, never believed. Called by
+These files decide what is kept and who may be elected, so a flipped bit must be noticed. They are used by
 `headrace_broker.storage`, and by the other codecs of sealed text.
 """
 
@@ -27,17 +26,17 @@ _VERSION = "1"
 
 
 class DamagedFileError(Exception):
-    """The file is not what was written: cut short, changed, or of another kind. The message says which."""
+    """The file is not what was written: cut short, changed, or of another kind. The message has the reason."""
 
 
 def seal(kind: str, lines: Sequence[str]) -> bytes:
-    """The file's content; `lines` hold no line breaks."""
+    """Return the file's content; `lines` hold no line breaks."""
     body = "".join(f"{line}\n" for line in lines).encode()
     return f"headrace {kind} {_VERSION} {crc32c(body):08x}\n".encode() + body
 
 
 def unseal(kind: str, content: bytes) -> list[str]:
-    """The lines that were sealed. Raises DamagedFileError."""
+    """Return the lines that were sealed. Raises DamagedFileError."""
     head, _, body = content.partition(b"\n")
     expected = f"headrace {kind} {_VERSION} {crc32c(body):08x}".encode()
     if head != expected:
@@ -46,7 +45,7 @@ def unseal(kind: str, content: bytes) -> list[str]:
 
 
 def unseal_integers(kind: str, content: bytes, count: int) -> list[int]:
-    """The integers of a file that is one line of them. Raises DamagedFileError."""
+    """Return the integers of a file that is one line of them. Raises DamagedFileError."""
     lines = unseal(kind, content)
     try:
         numbers = [int(word) for line in lines for word in line.split(" ")]
@@ -68,22 +67,22 @@ class LogPoint(NamedTuple):
     """A place between two batches of a log."""
 
     offset: Offset
-    """Of the batch that starts here, or would."""
+    """The offset of the batch that starts here, or would."""
     segment: Offset
-    """Base offset of the segment that holds it."""
+    """The base offset of the segment that holds it."""
     position: int
-    """Bytes from the start of that segment."""
+    """The number of bytes from the start of that segment."""
     segment_created_ms: int
-    """When the segment was begun: a segment's age survives a restart."""
+    """The time when the segment was begun: a segment's age survives a restart."""
 
 
 def format_log_point(kind: str, point: LogPoint) -> bytes:
-    """Content of `recovery-point` and of `cut-at`."""
+    """Return the content of `recovery-point` and of `cut-at`."""
     return seal(kind, [" ".join(map(str, point))])
 
 
 def parse_log_point(kind: str, content: bytes) -> LogPoint:
-    """Raises DamagedFileError."""
+    """Parse one. Raises DamagedFileError."""
     offset, segment, position, created_ms = unseal_integers(kind, content, 4)
     return LogPoint(Offset(offset), Offset(segment), position, created_ms)
 
@@ -93,7 +92,7 @@ def format_high_watermark(offset: Offset) -> bytes:
 
 
 def parse_high_watermark(content: bytes) -> Offset:
-    """Raises DamagedFileError."""
+    """Parse the file. Raises DamagedFileError."""
     return Offset(unseal_integers(HIGH_WATERMARK_FILE, content, 1)[0])
 
 
@@ -102,7 +101,7 @@ def format_log_start(offset: Offset) -> bytes:
 
 
 def parse_log_start(content: bytes) -> Offset:
-    """Raises DamagedFileError."""
+    """Parse the file. Raises DamagedFileError."""
     return Offset(unseal_integers(LOG_START_FILE, content, 1)[0])
 
 
@@ -111,7 +110,7 @@ def format_void_before(incarnation: Incarnation) -> bytes:
 
 
 def parse_void_before(content: bytes) -> Incarnation:
-    """Raises DamagedFileError."""
+    """Parse the file. Raises DamagedFileError."""
     return Incarnation(unseal_integers(VOID_BEFORE_FILE, content, 1)[0])
 
 
@@ -121,17 +120,17 @@ EPOCHS_SEEN_FILE: Final = "epochs-seen"
 def raised(
     known: Mapping[PartitionKey, LeaderEpoch], seen: Mapping[PartitionKey, LeaderEpoch]
 ) -> dict[PartitionKey, LeaderEpoch]:
-    """Both together: no epoch ever falls."""
+    """Return both together: no epoch ever falls."""
     return {**known, **{key: epoch for key, epoch in seen.items() if epoch > known.get(key, -1)}}
 
 
 def format_epochs_seen(epochs: Mapping[PartitionKey, LeaderEpoch]) -> bytes:
-    """A line for each partition: uid, partition, epoch."""
+    """Return a line for each partition: uid, partition, epoch."""
     return seal(EPOCHS_SEEN_FILE, [f"{key.uid} {key.partition} {epoch}" for key, epoch in epochs.items()])
 
 
 def parse_epochs_seen(content: bytes) -> dict[PartitionKey, LeaderEpoch]:
-    """Raises DamagedFileError."""
+    """Parse the file. Raises DamagedFileError."""
     lines = unseal(EPOCHS_SEEN_FILE, content)
     try:
         rows = [line.split(" ") for line in lines]

@@ -4,15 +4,15 @@ Compaction keeps the last record of each key. It works on closed segments below 
 older than `compaction.minLag`; what has come since the last pass is the dirty part of them. A pass reads the keys of
 the dirty part, then writes all of these segments anew without the records that have a later one, small ones together.
 
-    nothing is due ──> Later: look again when a segment is closed, or at `at_ms`
-    enough is dirty | something has been dirty for too long | tombstones have been kept for long enough ──> Pass
+nothing is due ──> Later: check again when a segment is closed, or at `at_ms` enough is dirty | something has been dirty
+for too long | tombstones have been kept for long enough ──> Pass
 
-Each pass adds a `CleanPoint` to the file `compaction-checkpoint`: the records between the point before and this one
-are compacted since then. Tombstones are kept for `compaction.deleteRetention` from that time on, so that readers that
-are not too far behind hear of them. Invariants: ends and times rise from point to point; all but the last point have
+Each pass adds a `CleanPoint` to the file `compaction-checkpoint`: the records between the point before and this one are
+compacted since then. Tombstones are kept for `compaction.deleteRetention` from that time on, so that readers that are
+not too far behind get them. Invariants: ends and times rise from point to point; all but the last point have
 tombstones. Without the file the log counts as not compacted: it is done again, and its tombstones stay for longer.
 
-Called by `headrace_broker.partition.compaction`; `records.compacting` decides what stays of each batch.
+`headrace_broker.partition.compaction` calls it; `records.compacting` decides what stays of each batch.
 """
 
 from bisect import bisect_left
@@ -31,21 +31,24 @@ from headrace.core.types import Offset
 
 COMPACTION_KEYS_MIN = 1 << 14
 COMPACTION_KEY_BYTES = 256
-"""Memory that a key takes at most."""
+"""The memory that a key takes at most."""
 COMPACTION_MEMORY_PART = 16
-"""One of so many parts of a broker's memory is for the keys of a pass."""
+"""The divisor of a broker's memory that gives the part for the keys of a pass."""
 COMPACTOR_BYTES = 96 << 20
-"""Of the memory that a broker may use, for the process that compacts, without the keys: itself, and a few batches."""
+"""The memory of the process that compacts, without the keys, out of what a broker may use: itself, and a few
+batches."""
 COMPACTION_DIRTY_PERCENT_MIN = 50
-"""A log is compacted when so much of its closed segments has come since the last time (Kafka's dirty ratio)."""
+"""The part of closed segments that is new since the last time and from which a log is compacted (Kafka's dirty
+ratio)."""
 COMPACTION_LAG_MS_MAX = 86_400_000
-"""Or when a segment that has come since was closed so long ago."""
+"""The age since its closing of a new segment, from which a log is compacted as well."""
 COMPACTION_RETRY_MS = 60_000
-"""A log whose compaction has failed is left alone for so long, and twice as long after each failure that follows ..."""
+"""The pause of a log whose compaction has failed, doubled after each failure that follows ..."""
 COMPACTION_RETRY_MS_MAX = 3_600_000
 """... up to this."""
 CLEAN_POINTS_MAX = 64
-"""Times that one log remembers at which a part of it was compacted: tombstones are kept for a while from then."""
+"""The number of times that one log remembers at which a part of it was compacted: tombstones are kept for a while from
+then."""
 
 
 COMPACTION_FILE: Final = "compaction-checkpoint"
@@ -53,35 +56,35 @@ COMPACTION_FILE: Final = "compaction-checkpoint"
 
 class CleanPoint(NamedTuple):
     end: Offset
-    """The log is compacted below."""
+    """The end below which the log is compacted."""
     clean_ms: int
-    """Since when."""
+    """The time since when."""
     tombstones: int
-    """How many there are below, and not below the point before."""
+    """The number of tombstones below, and not below the point before."""
 
 
 class CleanPoints:
-    """Those of one log, in order; a value."""
+    """The clean points of one log, in order; a value."""
 
     def __init__(self, points: Sequence[CleanPoint] = ()) -> None:
         self.points = tuple(points)
 
     @property
     def end(self) -> Offset:
-        """The log is compacted below; 0 where it never was."""
+        """Return the end below which the log is compacted; 0 where it never was."""
         return self.points[-1].end if self.points else Offset(0)
 
     def tombstones_from(self, now_ms: int, retention_ms: int) -> Offset:
-        """Tombstones below have been kept for long enough."""
+        """Return the offset below which tombstones have been kept for long enough."""
         over = [point.end for point in self.points if point.clean_ms + retention_ms <= now_ms]
         return over[-1] if over else Offset(0)
 
     def next_removal_ms(self, retention_ms: int) -> int | None:
-        """When the first tombstones have been kept for long enough; None where there are none."""
+        """Return when the first tombstones have been kept for long enough; None where there are none."""
         return next((point.clean_ms + retention_ms for point in self.points if point.tombstones), None)
 
     def after_pass(self, end: Offset, now_ms: int, tombstones: Sequence[int]) -> "CleanPoints":
-        """The log is compacted below `end` now, which never falls.
+        """Return the points after a pass: the log is compacted below `end` now, which never falls.
 
         `tombstones` are the offsets, ascending, of those that are left.
         """
@@ -100,7 +103,7 @@ class CleanPoints:
 
     @classmethod
     def parse(cls, content: bytes) -> "CleanPoints":
-        """Raises DamagedFileError."""
+        """Parse the file. Raises DamagedFileError."""
         lines = unseal(COMPACTION_FILE, content)
         try:
             rows = [tuple(map(int, line.split(" "))) for line in lines]
@@ -113,7 +116,7 @@ class CleanPoints:
 
 
 def _bounded(points: list[CleanPoint]) -> list[CleanPoint]:
-    """A point joins the one after it where that leaves the smallest gap: tombstones may stay longer, never shorter.
+    """Join a point to the one after it where that leaves the smallest gap: tombstones may stay longer, never shorter.
 
     Gaps so stay even, and the first point stays what it is: the oldest tombstones go in time, however many come.
     """
@@ -126,7 +129,7 @@ def _bounded(points: list[CleanPoint]) -> list[CleanPoint]:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """What a topic says of it."""
+    """The rules of compaction in a topic."""
 
     min_lag_ms: int
     delete_retention_ms: int
@@ -134,33 +137,34 @@ class CompactionRules:
 
     @classmethod
     def of_topic(cls, spec: TopicSpec) -> Self | None:
-        """None where the topic is not compacted."""
+        """Return the rules; None where the topic is not compacted."""
         if spec.cleanup_policy is CleanupPolicy.DELETE:
             return None
         return cls(spec.min_compaction_lag_ms, spec.delete_retention_ms, spec.segment_bytes)
 
 
 def keys_max(memory_bytes: int, failures: int = 0) -> int:
-    """How many keys a pass may hold on a broker that may use so much memory in all.
+    """Return how many keys a pass may hold on a broker that may use so much memory in all.
 
-    Half as many after each failure in a row: memory may have been why.
+    It is half as many after each failure in a row: memory may have been the reason.
     """
     affordable = min(COMPACTION_KEYS_MAX, memory_bytes // COMPACTION_MEMORY_PART // COMPACTION_KEY_BYTES)
     return max(COMPACTION_KEYS_MIN, affordable >> failures)
 
 
 def compactor_bytes(memory_bytes: int) -> int:
-    """What the process that compacts takes of the memory that a broker may use in all."""
+    """Return what the process that compacts takes of the memory that a broker may use in all."""
     return COMPACTOR_BYTES + keys_max(memory_bytes) * COMPACTION_KEY_BYTES
 
 
 def retry_ms(failures: int) -> int:
-    """How long a log is left alone whose last so many passes have failed."""
+    """Return how long a log is left alone whose last so many passes have failed."""
     return min(COMPACTION_RETRY_MS << min(failures - 1, 30), COMPACTION_RETRY_MS_MAX)
 
 
 def check_keys(batches: Sequence[RawBatch], label: str) -> None:
-    """What has no key would never be replaced: raises InvalidRequestError. `label` is the partition for people."""
+    """Raise InvalidRequestError for a record without a key, which would never be replaced. `label` is the partition for
+    people."""
     keyless = sum(batch.keyless_count for batch in batches)
     if keyless:
         records = sum(batch.header.record_count for batch in batches)
@@ -175,33 +179,33 @@ class CompactableLog(NamedTuple):
     """A log as compaction sees it."""
 
     closed: Iterable[ClosedSegment]
-    """Oldest first."""
+    """The closed segments, oldest first."""
     limit: Offset
-    """No segment that reaches beyond is touched: the high watermark, or what recovery may still look at."""
+    """The offset that no compacted segment may reach beyond: the high watermark, or what recovery may still read."""
     points: CleanPoints
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Compact these segments: the log's first ones, without a hole."""
+    """A pass over these segments: the log's first ones, without a hole."""
 
     segments: tuple[ClosedSegment, ...]
     dirty_from: Offset
     tombstones_from: Offset
-    """Tombstones below have been kept for long enough."""
+    """The offset below which tombstones have been kept for long enough."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
     at_ms: int | None
-    """None: when a segment is closed."""
+    """The time; None: when a segment is closed."""
 
 
 def plan_pass(
     log: CompactableLog, rules: CompactionRules, now_ms: int, times_of: Callable[[ClosedSegment], SegmentTimes]
 ) -> Pass | Later:
-    """`times_of` is asked only for dirty segments, and only where their size does not decide."""
+    """Plan the next pass; `times_of` is called only for dirty segments, and only where their size does not decide."""
     segments, settles_ms = _settled(log, rules, now_ms, times_of)
     dirty_from = log.points.end
     dirty = [segment for segment in segments if segment.next_offset > dirty_from]
@@ -218,7 +222,8 @@ def plan_pass(
 def _settled(
     log: CompactableLog, rules: CompactionRules, now_ms: int, times_of: Callable[[ClosedSegment], SegmentTimes]
 ) -> tuple[list[ClosedSegment], int | None]:
-    """The segments that may be compacted, and when the next one may be; None where that is not a matter of time."""
+    """Return the segments that may be compacted, and when the next one may be; None where that is not a matter of
+    time."""
     segments: list[ClosedSegment] = []
     for segment in log.closed:
         if segment.next_offset > log.limit:
@@ -237,7 +242,7 @@ def _why_now(
     now_ms: int,
     times_of: Callable[[ClosedSegment], SegmentTimes],
 ) -> tuple[str, int | None]:
-    """Why the dirty part is to be compacted, else empty and when it will be."""
+    """Return why the dirty part is to be compacted, else empty and when it will be."""
     if not dirty:
         return "", None
     total_bytes, dirty_bytes = (sum(segment.size_bytes for segment in each) for each in (segments, dirty))
@@ -250,7 +255,7 @@ def _why_now(
 
 
 def groups(segments: Iterable[ClosedSegment], segment_bytes: int) -> list[tuple[ClosedSegment, ...]]:
-    """Which segments become one: neighbours that fit `segment.bytes` together, whatever they lose."""
+    """Return which segments become one: neighbours that fit `segment.bytes` together, whatever they lose."""
     found: list[list[ClosedSegment]] = []
     group: list[ClosedSegment] = []
     size_bytes, limit_bytes = 0, min(segment_bytes, SEGMENT_BYTES_MAX)

@@ -1,15 +1,15 @@
 """The quota of a broker's disk: how much more may be written, and the reserve that stays free. Decisions, no I/O.
 
-    open ──> an append that finds no room ──> full ──> measured, with room to spare ──> open
+open ──> an append that finds no room ──> full ──> measured, with room to spare ──> open
 
 All appends of a broker take from one budget. Measuring takes time while appends go on, so everything is counted in
-bytes taken since the start: a measurement says how many were taken when it began, and what is appended meanwhile
+bytes taken since the start: a measurement carries how many were taken when it began, and what is appended meanwhile
 counts as if it had not been seen. The budget so errs by little, and never to the side of too much.
 
-The reserve keeps the broker alive: checkpoints, indexes, compaction and the deletion of records go on in it. A full
-disk takes nothing until there is room to spare, and for what was refused, so that it does not fill and empty with
-every segment deleted. An append that the whole quota could not take is refused and changes nothing. Called by
-`headrace_broker.broker_disk`.
+The reserve keeps the broker alive: checkpoints, indexes, compaction and the deletion of records use it. A full disk
+takes nothing until there is room to spare, and for what was refused, so that it does not fill and empty with every
+segment deleted. An append that the whole quota could not take is refused and changes nothing.
+`headrace_broker.broker_disk` calls it.
 """
 
 from dataclasses import dataclass
@@ -19,41 +19,41 @@ from headrace.core.errors import DiskFullError
 from headrace.core.units import format_bytes
 
 DISK_RESERVE_BYTES_MAX = 1 << 30
-"""What stays free by default, or a twentieth of the volume where that is less."""
+"""The room that stays free by default, or a twentieth of the volume where that is less."""
 DISK_ROOM_TO_SPARE_BYTES_MAX = 256 << 20
-"""A full disk takes appends again once there is so much room, or 1/64 of quota and volume where that is less."""
+"""The room from which a full disk takes appends again, or 1/64 of quota and volume where that is less."""
 
 
 _RESERVE_PART: Final = 20
-"""A volume keeps one part of so many in reserve."""
+"""The divisor of a volume that gives its reserve."""
 _SPARE_PART: Final = 64
-"""Room to spare is one part of so many, of the quota or of the volume."""
+"""The divisor of the quota or of the volume that gives the room to spare."""
 _ENDLESS: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class DiskLimits:
-    """As the broker was told."""
+    """The limits in the broker's settings."""
 
     quota_bytes: int | None = None
-    """What its data may take; None: as much as there is."""
+    """The bytes that its data may take; None: as much as there is."""
     reserve_bytes: int | None = None
-    """What stays free on the volume; None: a twentieth of it, at most DISK_RESERVE_BYTES_MAX."""
+    """The bytes that stay free on the volume; None: a twentieth of it, at most DISK_RESERVE_BYTES_MAX."""
 
 
 class DiskBudget:
     def __init__(self, limits: DiskLimits) -> None:
         self.taken_bytes = 0
-        """By appends, since the start."""
+        """The bytes taken by appends, since the start."""
         self.used_bytes = 0
-        """By all of the broker's data, when it was last counted."""
+        """The bytes of all of the broker's data, when it was last counted."""
         self.quota_bytes = limits.quota_bytes
         self.reserve_bytes = limits.reserve_bytes or 0
-        """What is kept free on the volume as it is now."""
+        """The bytes that are kept free on the volume as it is now."""
         self.is_full = False
-        """Nothing is taken, whatever room there is."""
+        """True while nothing is taken, whatever room there is."""
         self._refused_bytes = 0
-        """The append that found no room."""
+        """The size of the append that found no room."""
         self._limits = limits
         self._free_bytes = self._volume_bytes = _ENDLESS
         # Appends are refused from so many bytes taken on:
@@ -61,11 +61,11 @@ class DiskBudget:
 
     @property
     def room_bytes(self) -> int | None:
-        """What may still be appended, by quota and volume. None before either is known."""
+        """Return what may still be appended, by quota and volume. None before either is known."""
         return None if self._end == _ENDLESS else max(0, self._end - self.taken_bytes)
 
     def take(self, size: int) -> None:
-        """For an append of `size` bytes, which is about to be written. Raises DiskFullError."""
+        """Take room for an append of `size` bytes, which is about to be written. Raises DiskFullError."""
         if self.is_full or self.taken_bytes + size > self._end:
             if not self.is_full and size <= min(self.quota_bytes or _ENDLESS, self._volume_bytes - self.reserve_bytes):
                 self.is_full, self._refused_bytes = True, size
@@ -73,7 +73,7 @@ class DiskBudget:
         self.taken_bytes += size
 
     def looked_at_volume(self, free_bytes: int, volume_bytes: int, taken_before: int) -> None:
-        """The file system has so much left for this process, of so much in all."""
+        """Note that the file system has so much left for this process, of so much in all."""
         self._free_bytes, self._volume_bytes = free_bytes, volume_bytes
         if self._limits.reserve_bytes is None:
             self.reserve_bytes = min(volume_bytes // _RESERVE_PART, DISK_RESERVE_BYTES_MAX)
@@ -81,14 +81,15 @@ class DiskBudget:
         self._maybe_open()
 
     def counted_data(self, used_bytes: int, taken_before: int) -> None:
-        """All files of the broker together have so many bytes."""
+        """Note that all files of the broker together have so many bytes."""
         self.used_bytes = used_bytes
         if self.quota_bytes is not None:
             self._quota_end = taken_before + self.quota_bytes - used_bytes
         self._maybe_open()
 
     def gave_back(self, size: int) -> None:
-        """So many bytes were deleted: there is room by the quota at once, on the volume when it is looked at next."""
+        """Note that so many bytes were deleted: there is room by the quota at once, on the volume after its next
+        measurement."""
         self.used_bytes -= size
         if self.quota_bytes is not None:
             self._quota_end += size
@@ -101,7 +102,7 @@ class DiskBudget:
             self.is_full, self._refused_bytes = False, 0
 
     def _wanted(self, whole_bytes: int | None) -> int:
-        """The room that opens a full disk: 0 where there is no limit."""
+        """Return the room that opens a full disk: 0 where there is no limit."""
         spare = 0 if whole_bytes is None else min(whole_bytes // _SPARE_PART, DISK_ROOM_TO_SPARE_BYTES_MAX)
         return max(spare, self._refused_bytes)
 

@@ -1,15 +1,15 @@
 """The leader epochs of a log, and the fence that checks a request against the present one.
 
-`LeaderEpochs` says which leader epoch begins at which offset: the file `leader-epoch-checkpoint` (KIP-101, KIP-279).
-Owned by one partition's log while that is open: `assign` when a batch is written, `cut` when the log ends lower,
+`LeaderEpochs` holds which leader epoch begins at which offset: the file `leader-epoch-checkpoint` (KIP-101, KIP-279).
+One partition's log owns it while that is open: `assign` when a batch is written, `cut` when the log ends lower,
 `forget_below` when it starts higher; `end_of` is a leader's answer to a follower that reconciles
 (`replication.following`). Invariants: epochs and start offsets rise from entry to entry; an entry's epoch is that of
 every batch from its offset to the next entry's, so the first one may begin below the log's start. Recovery finds all
 above the recovery point again, so the file has to be right only below it. The list is replaced as a whole where it
-shrinks: a sync in another thread looks at it meanwhile.
+shrinks: a sync in another thread reads it meanwhile.
 
-A `Fence` is what a request knows of its partition: the topic's uid and the leader epoch (KIP-320). A mismatch is
-refused with what is true now, before anything else happens, so that a client with an old view can neither write to
+A `Fence` carries what a request knows of its partition: the topic's uid and the leader epoch (KIP-320). A mismatch is
+refused with the present values, before anything else happens, so that a client with an old view can neither write to
 nor read from another history.
 """
 
@@ -25,20 +25,20 @@ from headrace.core.types import LeaderEpoch, Offset, TopicUid
 
 EPOCHS_FILE: Final = "leader-epoch-checkpoint"
 NO_EPOCH: Final = LeaderEpoch(-1)
-"""Below every epoch: of a log without batches."""
+"""The epoch of a log without batches, below every other."""
 
 
 class EpochStart(NamedTuple):
     epoch: LeaderEpoch
     offset: Offset
-    """Of the epoch's first record in this log, which may be deleted meanwhile."""
+    """The offset of the epoch's first record in this log, which may be deleted meanwhile."""
 
 
 class EpochEnd(NamedTuple):
     epoch: LeaderEpoch
-    """`NO_EPOCH` where the log has none as low as that."""
+    """The epoch; `NO_EPOCH` where the log has none as low as that."""
     end_offset: Offset
-    """Where the next epoch begins, or the log ends: no batch of `epoch` lies at it or above."""
+    """The offset where the next epoch begins, or the log ends: no batch of `epoch` lies at it or above."""
 
 
 class LeaderEpochs:
@@ -53,13 +53,14 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> LeaderEpoch:
-        """Epoch of the last batch; `NO_EPOCH` where there is none."""
+        """Return the epoch of the last batch; `NO_EPOCH` where there is none."""
         return self._starts[-1].epoch if self._starts else NO_EPOCH
 
     def end_of(self, epoch: LeaderEpoch, log_end: Offset) -> EpochEnd:
-        """The greatest epoch of this log that is not above `epoch`, and where it ends (OffsetForLeaderEpoch, KIP-279).
+        """Return the greatest epoch of this log that is not above `epoch`, and where it ends (OffsetForLeaderEpoch,
+        KIP-279).
 
-        Where all are above, `NO_EPOCH` and where the first one begins.
+        Where all are above, it is `NO_EPOCH` and where the first one begins.
         """
         index = bisect_right(self._starts, epoch, key=_epoch_of) - 1
         found = self._starts[index].epoch if index >= 0 else NO_EPOCH
@@ -67,20 +68,21 @@ class LeaderEpochs:
         return EpochEnd(found, log_end if is_last else self._starts[index + 1].offset)
 
     def assign(self, epoch: LeaderEpoch, offset: Offset) -> None:
-        """A batch of `epoch` is appended at `offset`."""
+        """Note that a batch of `epoch` is appended at `offset`."""
         latest = self.latest
         assert epoch >= latest, f"epoch {epoch} after {latest}: a log's epochs never fall"
         if epoch > latest:
             self._starts.append(EpochStart(epoch, offset))
 
     def cut(self, end: Offset) -> None:
-        """The log now ends at `end`: epochs that began there or later are forgotten."""
+        """Note that the log now ends at `end`: epochs that began there or later are forgotten."""
         self._starts = [start for start in self._starts if start.offset < end]
 
     def forget_below(self, log_start: Offset) -> None:
-        """The log now starts at `log_start`: epochs that ended there or before are forgotten, but never the last one.
+        """Note that the log now starts at `log_start`: epochs that ended there or before are forgotten, but never the
+        last one.
 
-        What was deleted counts as seen: nobody may append in an epoch below the last one, however little is left.
+        Deleted epochs count as seen: no leader may append in an epoch below the last one, however little is left.
         """
         first = bisect_right(self._starts, log_start, key=_offset_of) - 1
         self._starts = self._starts[max(first, 0) :]
@@ -90,7 +92,7 @@ class LeaderEpochs:
 
     @classmethod
     def parse(cls, content: bytes) -> Self:
-        """Raises DamagedFileError."""
+        """Parse the file. Raises DamagedFileError."""
         lines = unseal(EPOCHS_FILE, content)
         try:
             pairs = [tuple(map(int, line.split(" "))) for line in lines]
@@ -112,13 +114,13 @@ def _offset_of(start: EpochStart) -> Offset:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """None means that the client does not say."""
+    """The epochs that a request names; None where the client names none."""
 
     topic_uid: TopicUid | None = None
     leader_epoch: LeaderEpoch | None = None
 
     def check_topic(self, label: str, actual: TopicUid) -> None:
-        """Raises StaleTopicError. `label` is the topic as people write it."""
+        """Check the topic. Raises StaleTopicError. `label` is the topic as people write it."""
         if self.topic_uid is not None and self.topic_uid != actual:
             raise StaleTopicError(
                 f"topicUid {self.topic_uid} is not that of topic {label}: it was deleted and created again, and is"
@@ -127,7 +129,7 @@ class Fence:
             )
 
     def check_epoch(self, label: str, actual: LeaderEpoch) -> None:
-        """Raises FencedEpochError. `label` is the partition as people write it."""
+        """Check the epoch. Raises FencedEpochError. `label` is the partition as people write it."""
         if self.leader_epoch is not None and self.leader_epoch != actual:
             raise FencedEpochError(
                 f"leaderEpoch {self.leader_epoch} is not that of {label}, which is {actual} now; read the topic's"

@@ -1,10 +1,10 @@
-"""Up to where does this replica vouch for its log? Group commit of one partition, without I/O.
+"""The group commit of one partition, without I/O: up to where this replica vouches for its log.
 
-Owns the durable end of one replica's log, from the opening of the log until its end, and says when to sync. The shell
-appends, carries out effects in their order, and reports back; it decides nothing. Whoever waits for an append waits
+It owns the durable end of one replica's log, from the opening of the log until its end, and decides when to sync. The
+shell appends, carries out effects in their order, and reports back; it decides nothing. A waiter for an append waits
 for the partition's high watermark (`headrace.core.replication.leadership`), of which `vouched_end` is one vote.
 
-    Fsync       appended ──> Sync ──> synced ──> next Sync where more has come
+Fsync       appended ──> Sync ──> synced ──> next Sync where more has come
     Replicated  appended ──> Sync when `REPLICATED_SYNC_BYTES` have come: recovery stays short
     both        Sync ──> failed ──> GiveUp, for ever: a page whose write failed is clean in the page cache, so that a
                                     second fdatasync would succeed without it
@@ -21,21 +21,21 @@ from headrace.core.resources.topic import Durability
 from headrace.core.types import Offset
 
 REPLICATED_SYNC_BYTES = 64 << 20
-"""Durability Replicated: synced in the background each time this much was appended."""
+"""The bytes after which durability Replicated syncs in the background."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Run `PartitionLog.sync`, then report `synced(its result)` or `failed(why)`."""
+    """The effect: run `PartitionLog.sync`, then report `synced(its result)` or `failed(why)`."""
 
     up_to: Offset
-    """It has to cover everything below."""
+    """The end of what it has to cover."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The disk failed: surrender every seat of the broker, stop."""
+    """The effect of a failed disk: surrender every seat of the broker, and stop."""
 
     reason: str
 
@@ -46,36 +46,37 @@ Effect = Sync | GiveUp
 @dataclass(slots=True)
 class GroupCommit:
     durability: Durability
-    """As the topic says now; changed by `configured`."""
+    """The durability of the topic now; changed by `configured`."""
     durable_end: Offset
-    """First offset that is not known to be on disk."""
+    """The first offset that is not known to be on disk."""
     log_end: Offset
 
     _in_flight: Offset | None = None
-    """What the running sync was asked to cover; None when none runs."""
+    """The end that the running sync was asked to cover; None when none runs."""
     _unsynced_bytes: int = 0
-    """Appended since the last sync was started."""
+    """The bytes appended since the last sync was started."""
     _wanted: bool = False
-    """Something was appended under Fsync since the last sync was started."""
+    """True where something was appended under Fsync since the last sync was started."""
     _failed: bool = False
     _truncating: bool = False
     _in_flight_is_void: bool = False
-    """The log was cut after the running sync was started."""
+    """True where the log was cut after the running sync was started."""
 
     @property
     def vouched_end(self) -> Offset:
-        """First offset that this replica does not vouch for: what its vote for the high watermark says."""
+        """Return the first offset that this replica does not vouch for: its vote for the high watermark."""
         return self.durable_end if self.durability is Durability.FSYNC else self.log_end
 
     def configured(self, durability: Durability) -> list[Sync]:
-        """The topic says so. What was vouched for from memory goes to disk at once where that is Fsync now."""
+        """Take the topic's durability. Where that is Fsync now, what was vouched for from memory goes to disk at
+        once."""
         if durability is Durability.FSYNC and self.durability is not durability and self.durable_end < self.log_end:
             self._wanted = True
         self.durability = durability
         return self._maybe_sync("durability is Fsync now")
 
     def appended(self, log_end: Offset, append_bytes: int) -> list[Sync]:
-        """An append of `append_bytes` was written to the page cache and the log now ends at `log_end`."""
+        """Note that an append of `append_bytes` was written to the page cache and the log now ends at `log_end`."""
         assert not self._failed, "nothing is appended to a log that was given up"
         assert not self._truncating, "nothing is appended before the cut is on disk"
         self.log_end = log_end
@@ -84,18 +85,19 @@ class GroupCommit:
         return self._maybe_sync("append")
 
     def truncating(self, end: Offset) -> None:
-        """The log is about to be cut at `end`, or a little below: from now on nothing above is vouched for."""
+        """Note that the log is about to be cut at `end`, or a little below: from now on nothing above is vouched
+        for."""
         self.log_end, self.durable_end = min(self.log_end, end), min(self.durable_end, end)
         self._truncating, self._in_flight_is_void = True, self._in_flight is not None
 
     def truncated(self, log_end: Offset) -> None:
-        """The log ends at `log_end` now, and all of it is on disk."""
+        """Note that the log ends at `log_end` now, and all of it is on disk."""
         assert self._truncating, "a cut is announced before it is made"
         self.log_end = self.durable_end = log_end
         self._unsynced_bytes, self._wanted, self._truncating = 0, False, False
 
     def synced(self, durable_end: Offset) -> list[Sync]:
-        """The sync came back: everything below `durable_end` is on disk."""
+        """Note that the sync came back: everything below `durable_end` is on disk."""
         assert self._in_flight is not None, "a sync reports that was never asked for"
         covers = durable_end >= self._in_flight or self._in_flight_is_void
         assert covers, f"sync to {durable_end} does not cover {self._in_flight}"
@@ -106,7 +108,7 @@ class GroupCommit:
         return self._maybe_sync("appended during the last sync")
 
     def failed(self, reason: str) -> GiveUp:
-        """The sync failed: what it covered may or may not be on disk, and nothing will ever tell."""
+        """Note that the sync failed: what it covered may or may not be on disk, and nothing can ever decide that."""
         self._in_flight, self._failed = None, True
         return GiveUp(f"fdatasync failed: {reason}")
 

@@ -1,17 +1,17 @@
-"""The decisions of recovery: what of a log is kept when it is opened, and whether it is still intact. No I/O.
+"""The decisions of recovery: which part of a log is kept when it is opened, and whether it is still intact. No I/O.
 
 A log is trusted below its recovery point and scanned above it, batch by batch, to the first one that was not written
 whole or does not follow from the one before:
 
-    wanted ──(more bytes)──> kept ──> kept ──> ... ──> cut | end of the last segment
+wanted ──(more bytes)──> kept ──> kept ──> ... ──> cut | end of the last segment
 
 Invariants: offsets of kept batches have no gap, epochs never fall, every kept batch above the recovery point has its
 CRC checked. A cut is final: everything after it goes, later segments included.
 
 A log is intact if it still has everything that its broker voted for. Only then the replica renews its seat in the ISR
-after a restart (design section 6): one that votes with less can lose acknowledged records, so an unknown fact counts
-as lost. Earlier starts tell what they found by `void-before` (`replication.seats`). Called by
-`headrace_broker.storage`, which reads, truncates and syncs, and by the broker's opening of a partition.
+after a restart (design section 6): one that votes with less can lose acknowledged records, so an unknown fact counts as
+lost. Earlier starts record what they found in `void-before` (`replication.seats`). `headrace_broker.storage`, which
+reads, truncates and syncs, calls it, and the broker's opening of a partition.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,8 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class ScanStart:
-    """Scan from `position` of the segment with index `segment`, where a batch with base offset `offset` must be."""
+    """The start of a scan: `position` of the segment with index `segment`, where a batch with base offset `offset` must
+    be."""
 
     segment: int
     position: int
@@ -44,7 +45,7 @@ class ScanStart:
 
 
 def scan_start(segments: Sequence[SegmentFacts], point: LogPoint | None) -> ScanStart:
-    """Where to scan from. `segments` is in order and not empty; `point` is None where it is not known.
+    """Return where to scan from. `segments` is in order and not empty; `point` is None where it is not known.
 
     Where the segment of the recovery point is gone or too short, the one that should hold it is scanned from its start:
     all before it was closed, synced and below the recovery point.
@@ -67,14 +68,14 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The batch is longer than what was read of it: read this many bytes from its start."""
+    """The verdict that the batch is longer than what was read of it: read this many bytes from its start."""
 
     batch_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The log ends before this batch."""
+    """The verdict that the log ends before this batch."""
 
     reason: str
 
@@ -84,15 +85,15 @@ Verdict = Kept | Wanted | Cut
 
 @dataclass(slots=True)
 class TailScan:
-    """Judges the batches of a log's tail in order."""
+    """The judge of the batches of a log's tail, in order."""
 
     next_offset: Offset
-    """Where the log ends if nothing more is kept."""
+    """The end of the log if nothing more is kept."""
     epochs: LeaderEpochs
-    """Of what is kept so far."""
+    """The epochs of what is kept so far."""
 
     def judge(self, window: memoryview, left_bytes: int) -> Verdict:
-        """The batch that `window` starts with; `left_bytes` is what its segment holds from there on."""
+        """Judge the batch that `window` starts with; `left_bytes` is what its segment holds from there on."""
         if left_bytes < BATCH_HEADER_BYTES:
             return Cut(f"{left_bytes} bytes are left, a batch header has {BATCH_HEADER_BYTES}: torn write")
         if len(window) < BATCH_HEADER_BYTES:
@@ -112,14 +113,14 @@ class TailScan:
         return Kept(header)
 
     def follow(self, header: BatchHeader) -> bool:
-        """Whether this batch is the next one, by its header alone: for those who look and change nothing."""
+        """Return whether this batch is the next one, by its header alone: for readers that change nothing."""
         if self._broken_rule(header):
             return False
         self._keep(header)
         return True
 
     def enter_segment(self, base_offset: Offset) -> Cut | None:
-        """The scan comes to the next segment: it must go on where the one before ended."""
+        """Enter the next segment: it must go on where the one before ended."""
         if base_offset != self.next_offset:
             return Cut(f"segment {base_offset} does not follow offset {self.next_offset}")
         return None
@@ -133,7 +134,7 @@ class TailScan:
 
 
 def why_not_next(header: BatchHeader, next_offset: Offset, latest_epoch: LeaderEpoch) -> str:
-    """Why this stamped batch cannot follow in a log that ends at `next_offset`; empty where it can."""
+    """Return why this stamped batch cannot follow in a log that ends at `next_offset`; empty where it can."""
     if header.is_heartbeat:
         return "a heartbeat, which no log holds"
     if header.base_offset != next_offset:
@@ -150,24 +151,24 @@ def _broken_crc(header: BatchHeader, window: memoryview) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening a log found and did."""
+    """The report about the opening of a log."""
 
     scanned_bytes: int
-    """Above the recovery point; 0 after a clean stop."""
+    """The bytes above the recovery point; 0 after a clean stop."""
     cut_bytes: int
     cut_reason: str
-    """Empty where nothing was cut."""
+    """The reason of a cut; empty where nothing was cut."""
     cut_below_recovery_point: bool
     cut_below_high_watermark: bool
     damaged_files: tuple[str, ...]
-    """Checkpoints that were missing or damaged, and indexes that had to be rebuilt, as `name: reason`."""
+    """The checkpoints that were missing or damaged, and indexes that had to be rebuilt, as `name: reason`."""
     checkpoints_whole: bool
-    """Whether recovery point and high-watermark checkpoint could be read, so that the two answers above are sure."""
+    """True where recovery point and high-watermark checkpoint could be read, so that the two answers above are sure."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskFacts:
-    """Of the data directory, as it was found at this start."""
+    """The facts about the data directory, as it was found at this start."""
 
     incarnation: Incarnation
     """The last life of the broker that this disk knows of; 0 for an empty disk."""
@@ -175,20 +176,21 @@ class DiskFacts:
     """The greatest life of the broker that its Lease and the PartitionSets know of."""
     stopped_cleanly: bool
     same_boot: bool
-    """The kernel has not restarted since the last life: what was in its page cache still is."""
+    """True where the kernel has not restarted since the last life: what was in its page cache still is."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """Of one partition's directory."""
+    """The facts about one partition's directory."""
 
     recovery: RecoveryReport | None
-    """None where there is no directory."""
+    """The report; None where there is no directory."""
     durability: Durability
 
 
 def why_not_intact(disk: DiskFacts, replica: ReplicaFacts) -> str:
-    """What this start found: the first reason, as part of a sentence for people; empty where the log is intact."""
+    """Return what this start found: the first reason, as part of a sentence for people; empty where the log is
+    intact."""
     recovery = replica.recovery
     if recovery is None:
         return "its directory is not on this disk"

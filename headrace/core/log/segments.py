@@ -3,14 +3,14 @@
 A segment is a run of batches in one `.log` file, named after the offset of its first record, with two sparse indexes
 beside it. Only the last segment is written to; the others are closed and never change.
 
-    .index      offset - base u32 | position u32 | crc32c of the 8 bytes before u32
+.index      offset - base u32 | position u32 | crc32c of the 8 bytes before u32
     .timeindex  greatest time of a record below the offset i64 | offset - base u32 | crc32c of the 12 bytes before u32
 
 An entry is due for each batch that starts at least `INDEX_INTERVAL_BYTES` after the last entry's, so the batches alone
 decide where entries lie: recovery writes the same bytes again, and a reader that passes a batch that should have an
 entry and has none knows that the index is damaged. The start of the segment has no entry, it is known. Every entry
-carries a checksum, so that a lookup, which sees only a few entries, never believes a damaged one; and a lookup finds
-the very batch that the entry names. A damaged index costs a rebuild, never data. Called by `headrace_broker.storage`.
+carries a checksum, so that a lookup, which sees only a few entries, never uses a damaged one; and a lookup finds the
+very batch that the entry names. A damaged index costs a rebuild, never data. `headrace_broker.storage` calls it.
 """
 
 import struct
@@ -26,7 +26,8 @@ from headrace.core.resources.topic import Durability, TopicSpec
 from headrace.core.types import Offset
 
 SEGMENT_BYTES_MIN = 16 << 10
-"""For a smaller `segment.bytes` too: a segment is three files, and not every small request is worth that much."""
+"""The smallest `segment.bytes` that counts: a segment is three files, and not every small request is worth that
+much."""
 
 
 LOG_SUFFIX: Final = ".log"
@@ -37,12 +38,12 @@ _DIGITS = 20
 
 
 def segment_name(base_offset: Offset) -> str:
-    """The name that the three files of a segment share; sorts as the offsets do."""
+    """Return the name that the three files of a segment share; it sorts as the offsets do."""
     return f"{base_offset:0{_DIGITS}d}"
 
 
 def parse_log_name(file_name: str) -> Offset | None:
-    """The base offset of a `.log` file; None for every other name."""
+    """Return the base offset of a `.log` file; None for every other name."""
     name = file_name.removesuffix(LOG_SUFFIX)
     if name == file_name or len(name) != _DIGITS or not (name.isascii() and name.isdecimal()):
         return None
@@ -51,10 +52,10 @@ def parse_log_name(file_name: str) -> Offset | None:
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """What a log takes from its topic's spec; may be replaced while the log is open."""
+    """The settings that a log takes from its topic's spec; they may be replaced while the log is open."""
 
     segment_bytes: int
-    """At least SEGMENT_BYTES_MIN where it comes from a topic."""
+    """The size of a segment, at least SEGMENT_BYTES_MIN where it comes from a topic."""
     segment_ms: int
     durability: Durability
 
@@ -64,21 +65,21 @@ class LogConfig:
 
 
 class Growth(NamedTuple):
-    """What the active segment holds, and what is about to be appended to it. Made for each append, so a tuple."""
+    """The content of the active segment, and what is about to be appended to it. Made for each append, so a tuple."""
 
     segment_bytes: int
     segment_offsets: int
-    """Offsets from its base to the end of the log."""
+    """The offsets from its base to the end of the log."""
     created_ms: int
     append_bytes: int
     append_offsets: int
     now_ms: int
     unsynced_segments: int
-    """Closed, but not on disk yet."""
+    """The number of segments that are closed, but not on disk yet."""
 
 
 def roll_reason(growth: Growth, config: LogConfig) -> str:
-    """Why the append must go to a new segment; empty where it goes to the active one.
+    """Return why the append must go to a new segment; empty where it goes to the active one.
 
     One append is never split, so a segment is larger than `segment_bytes` where a single append is; and so it is where
     many closed segments wait for their sync already. An empty segment is never rolled: two segments cannot have one
@@ -106,18 +107,18 @@ OFFSET_ENTRY_BYTES: Final = _OFFSET_ENTRY.size
 TIME_ENTRY_BYTES: Final = _TIME_ENTRY.size
 
 BEFORE_ALL_TIMES_MS: Final = -(1 << 63)
-"""Greatest time of no record at all."""
+"""The greatest time of no record at all."""
 
 Entry = TypeVar("Entry")
 
 
 class DamagedIndexError(Exception):
-    """An index is not what its segment asks for: rebuild it from the segment."""
+    """The index is not what its segment asks for: rebuild it from the segment."""
 
 
 class OffsetEntry(NamedTuple):
     offset: Offset
-    """Base offset of the batch that starts at `position`."""
+    """The base offset of the batch that starts at `position`."""
     position: int
 
     def pack(self, base_offset: Offset) -> bytes:
@@ -125,7 +126,7 @@ class OffsetEntry(NamedTuple):
 
     @classmethod
     def unpack(cls, content: bytes | bytearray | memoryview, base_offset: Offset) -> "OffsetEntry":
-        """Raises DamagedIndexError."""
+        """Unpack an entry. Raises DamagedIndexError."""
         _check_seal(content, OFFSET_ENTRY_BYTES)
         delta, position, _ = _OFFSET_ENTRY.unpack(content)
         return cls(Offset(base_offset + delta), position)
@@ -133,7 +134,7 @@ class OffsetEntry(NamedTuple):
 
 class TimeEntry(NamedTuple):
     max_timestamp_ms: int
-    """Greatest time of the segment's records below `offset`."""
+    """The greatest time of the segment's records below `offset`."""
     offset: Offset
 
     def pack(self, base_offset: Offset) -> bytes:
@@ -141,7 +142,7 @@ class TimeEntry(NamedTuple):
 
     @classmethod
     def unpack(cls, content: bytes | bytearray | memoryview, base_offset: Offset) -> "TimeEntry":
-        """Raises DamagedIndexError."""
+        """Unpack an entry. Raises DamagedIndexError."""
         _check_seal(content, TIME_ENTRY_BYTES)
         max_timestamp_ms, delta, _ = _TIME_ENTRY.unpack(content)
         return cls(max_timestamp_ms, Offset(base_offset + delta))
@@ -149,22 +150,22 @@ class TimeEntry(NamedTuple):
 
 @dataclass(slots=True)
 class IndexCursor:
-    """How far the indexes of one segment have come; fed every batch in order, it says which entries are due."""
+    """The progress of one segment's indexes; it gets every batch in order, and returns which entries are due."""
 
     indexed_position: int = 0
-    """Position of the last entry's batch."""
+    """The position of the last entry's batch."""
     max_timestamp_ms: int = BEFORE_ALL_TIMES_MS
-    """Of all batches so far."""
+    """The greatest time of all batches so far."""
 
     def copy(self) -> "IndexCursor":
         return IndexCursor(self.indexed_position, self.max_timestamp_ms)
 
     def is_due(self, position: int) -> bool:
-        """Whether the batch at `position` has an entry."""
+        """Return whether the batch at `position` has an entry."""
         return position - self.indexed_position >= INDEX_INTERVAL_BYTES
 
     def passed(self, header: BatchHeader, position: int) -> tuple[OffsetEntry, TimeEntry] | None:
-        """The entries of the batch at `position`, where they are due."""
+        """Return the entries of the batch at `position`, where they are due."""
         entries = None
         if self.is_due(position):
             offset = header.base_offset
@@ -175,7 +176,7 @@ class IndexCursor:
 
 
 def entries_while(count: int, read: Callable[[int], Entry], holds: Callable[[Entry], bool], guess: float) -> int:
-    """How many of `count` entries `holds` is true for; it is true up to some entry, and for none after.
+    """Return how many of `count` entries `holds` is true for; it is true up to some entry, and for none after.
 
     `guess` is about which part of them, 0 to 1: entries lie so evenly that a good guess saves most reads. The last
     entry is read first, because most readers are near the end; then O(log) of how far off the guess is.
@@ -201,7 +202,7 @@ def entries_while(count: int, read: Callable[[int], Entry], holds: Callable[[Ent
 
 
 def _sealed(entry: bytes) -> bytes:
-    """`entry` with its last field, which is 0, replaced by the checksum of the others."""
+    """Return `entry` with its last field, which is 0, replaced by the checksum of the others."""
     body = entry[: -_CHECKSUM.size]
     return body + _CHECKSUM.pack(crc32c(body))
 

@@ -1,8 +1,8 @@
-"""Between Python values and the Arrow arrays of a batch: bytes, times and headers, a column at a time.
+"""The conversion between Python values and the Arrow arrays of a batch: bytes, times and headers, a column at a time.
 
-What users hand over is checked here: `str` becomes UTF-8, `bytes` and None stay, Arrow columns of text or bytes are
-cast, without a copy where that can be, whatever layout they have (views, dictionaries, run-end encoded, extensions that
-store text or bytes). Any other type is a TypeError that says what to do.
+The users' values are checked here: `str` becomes UTF-8, `bytes` and None stay, Arrow columns of text or bytes are cast,
+without a copy where that can be, whatever layout they have (views, dictionaries, run-end encoded, extensions that store
+text or bytes). Any other type is a TypeError that names the remedy.
 
 `pa.array` asks pandas about whatever it is given, and imports it where it is installed: 0.2 s of a client's start, and
 impossible while the interpreter ends. So what `send` gathered becomes Arrow by `bytes_array` and `number_array`
@@ -39,7 +39,7 @@ _REMEDY = "give bytes, str (becomes UTF-8) or None; turn other values into one o
 
 
 def bytes_array(rows: Sequence[bytes | None], kind: pa.DataType = _BINARY) -> pa.Array:
-    """`rows`, 2 GiB at most in all, as `binary`, or as `string` where they are UTF-8."""
+    """Return `rows`, 2 GiB at most in all, as `binary`, or as `string` where they are UTF-8."""
     missing, valid = rows.count(None), None
     if missing:
         present = np.fromiter((row is not None for row in rows), np.bool_, len(rows))
@@ -52,13 +52,13 @@ def bytes_array(rows: Sequence[bytes | None], kind: pa.DataType = _BINARY) -> pa
 
 
 def number_array(numbers: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> pa.Array:
-    """Over the same memory."""
+    """Return an array over the same memory."""
     kind = pa.int32() if numbers.dtype == np.int32 else pa.int64()
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)], null_count=0)
 
 
 def long_numbers(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Of an int64 column without nulls, over the same memory."""
+    """Return the numbers of an int64 column without nulls, over the same memory."""
     return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
 
 
@@ -70,7 +70,8 @@ def entry_ends(column: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def binary_array(column: Any, name: str) -> pa.Array:
-    """`column` (a sequence of bytes, str and None, or an Arrow, NumPy or pandas column of them) as a `binary` array."""
+    """Return `column` (a sequence of bytes, str and None, or an Arrow, NumPy or pandas column of them) as a `binary`
+    array."""
     if isinstance(column, list | tuple) and not column:
         return bytes_array(())
     if not isinstance(column, pa.Array | pa.ChunkedArray):
@@ -84,7 +85,7 @@ def binary_array(column: Any, name: str) -> pa.Array:
 
 
 def stored_kind(kind: pa.DataType) -> pa.DataType:
-    """What the entries are, below the layouts around them."""
+    """Return the type of the entries, below the layouts around them."""
     if isinstance(kind, pa.BaseExtensionType):
         return stored_kind(kind.storage_type)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
@@ -93,7 +94,8 @@ def stored_kind(kind: pa.DataType) -> pa.DataType:
 
 
 def entries_of(column: pa.Array | pa.ChunkedArray, plain: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """The column without the layouts around its entries, those as `plain` makes them: Arrow itself decodes few kinds.
+    """Return the column without the layouts around its entries, those as `plain` makes them: Arrow itself decodes few
+    kinds.
 
     Raises ArrowInvalid where they are more than an array can hold.
     """
@@ -109,7 +111,7 @@ def entries_of(column: pa.Array | pa.ChunkedArray, plain: Callable[[pa.Array], p
 
 
 def _runs(column: pa.Array) -> npt.NDArray[np.int64]:
-    """For each entry, which of the runs it belongs to."""
+    """Return, for each entry, which of the runs it belongs to."""
     places = np.arange(column.offset, column.offset + len(column))
     return np.searchsorted(column.run_ends.to_numpy(), places, side="right").astype(np.int64)
 
@@ -127,7 +129,7 @@ def _arrow_of(column: Any, name: str) -> pa.Array | pa.ChunkedArray:
 
 
 def half_surrogate(what: str, error: UnicodeEncodeError) -> str:
-    """The sentence for text that has half of a surrogate pair, which is no character."""
+    """Return the sentence for text that has half of a surrogate pair, which is no character."""
     return (
         f"{what} cannot be stored as UTF-8: character {error.start} is {error.object[error.start]!a}, half of a"
         " surrogate pair; give whole characters, or bytes, for example by encode('utf-8', 'surrogatepass')"
@@ -135,7 +137,8 @@ def half_surrogate(what: str, error: UnicodeEncodeError) -> str:
 
 
 def _is_typed(column: Any) -> bool:
-    """A NumPy or pandas column of one type: asked for `binary`, Arrow would take the raw memory of its entries."""
+    """Return whether it is a NumPy or pandas column of one type: asked for `binary`, Arrow would take the raw memory of
+    its entries."""
     dtype = getattr(column, "dtype", None)
     return dtype is not None and str(dtype) != "object"
 
@@ -148,7 +151,7 @@ def _too_large(name: str) -> BatchTooLargeError:
 
 
 def timestamp_array(timestamps_ms: Any, count: int) -> pa.Array:
-    """One time for all `count` records, or a sequence or Arrow column of them, as int64 without nulls."""
+    """Return one time for all `count` records, or a sequence or Arrow column of them, as int64 without nulls."""
     if isinstance(timestamps_ms, int):
         return number_array(np.full(count, timestamps_ms, np.int64))
     if isinstance(timestamps_ms, pa.ChunkedArray):
@@ -166,7 +169,7 @@ def timestamp_array(timestamps_ms: Any, count: int) -> pa.Array:
 
 
 def headers_array(headers: Sequence[Iterable[tuple[str, bytes | None]]] | pa.Array | None, count: int) -> pa.Array:
-    """The headers of each record; None for none at all, which costs four bytes a record."""
+    """Return the headers of each record; None for none at all, which costs four bytes a record."""
     if headers is None:
         offsets = pa.py_buffer(np.zeros(count + 1, np.int32))
         return pa.Array.from_buffers(HEADERS_TYPE, count, [None, offsets], null_count=0, children=[_NO_HEADERS])
@@ -191,7 +194,7 @@ def headers_array(headers: Sequence[Iterable[tuple[str, bytes | None]]] | pa.Arr
 
 
 def header_rows(headers: pa.Array) -> list[RecordHeaders]:
-    """The headers of each record as tuples."""
+    """Return the headers of each record as tuples."""
     bounds = headers.offsets.to_pylist()
     if bounds[0] == bounds[-1]:
         return [()] * len(headers)

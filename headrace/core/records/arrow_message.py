@@ -1,18 +1,19 @@
 """The Arrow IPC message of a batch, read without pyarrow: its metadata, and the one column of times.
 
-The flatbuffer at the body's start says how many rows there are. Offsets are given out by the number in the header, so
-a batch in which the two differ would give two records one offset. Before the body goes to pyarrow more is checked: are
-there exactly the buffers that the schema needs, do they lie within the body, and how much will they be once they are
-decompressed? Every read is of a slice that has the metadata and no more: a pointer out of it is a CorruptBatchError.
+The flatbuffer at the body's start says how many rows there are. Offsets are given out by the number in the header, so a
+batch in which the two differ would give two records one offset. Before the body goes to pyarrow more is checked: that
+there are exactly the buffers that the schema needs, that they lie within the body, and how much they will be once they
+are decompressed. Every read is of a slice that has the metadata and no more: a pointer out of it is a
+CorruptBatchError.
 
-    body          0xFFFFFFFF | i32 metadata length | flatbuffer Message | buffers, each at a multiple of 8
+body          0xFFFFFFFF | i32 metadata length | flatbuffer Message | buffers, each at a multiple of 8
     Message       fields: 0 version, 1 header type (3 = RecordBatch), 2 header, 3 body length
     RecordBatch   fields: 0 length, 1 nodes [(length, null count)], 2 buffers [(offset, length)], 3 compression
     source        Arrow columnar format, "Encapsulated message format"; FlatBuffers internals, "Tables"
 
-A broker believes a header's times: the time index, retention and look-ups by time know nothing else. So it reads the
+A broker relies on a header's times: the time index, retention and look-ups by time know nothing else. So it reads the
 column that they must agree with (`read_times`), eight bytes a record, before it takes a batch; a compressed column is
-decompressed alone. Called by `raw.split_batches`; `time_rules` compares the times with what a topic allows.
+decompressed alone. `raw.split_batches` calls it; `time_rules` compares the times with what a topic allows.
 """
 
 import struct
@@ -24,15 +25,15 @@ from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX, BATCH_HEADER_BYTE
 from headrace.core.records.header import ALIGNMENT_BYTES, BatchHeader, Compression
 
 TIMES_COUNTED_PLAINLY_MAX = 64
-"""Times of so many records are compared without numpy: a broker of small batches does not load it."""
+"""The number of times that are compared without numpy: a broker of small batches does not load it."""
 BATCH_METADATA_BYTES_MAX = 4096
-"""Arrow's metadata at the start of a body; the schema of records needs about 500 bytes."""
+"""The size of Arrow's metadata at the start of a body; the schema of records needs about 500 bytes."""
 
 
 PREFIX_BYTES: Final = 8
-"""Continuation marker and metadata length."""
+"""The bytes of continuation marker and metadata length."""
 METADATA_END_MAX: Final = BATCH_HEADER_BYTES + PREFIX_BYTES + BATCH_METADATA_BYTES_MAX
-"""No batch has metadata beyond this many bytes from its start."""
+"""The place in a batch beyond which there is no metadata."""
 
 _PREFIX = struct.Struct("<Ii")
 _I8 = struct.Struct("<b")
@@ -45,14 +46,14 @@ _PAIR = struct.Struct("<qq")
 _CONTINUATION = 0xFFFFFFFF
 _RECORD_BATCH = 3
 _TIME_BUFFER = 7
-"""After those of key and value (validity, ends, bytes), and the times' own validity."""
+"""The index of the times' buffer, after those of key and value (validity, ends, bytes), and the times' own validity."""
 STORED_AS_IS: Final = -1
-"""In place of a decompressed length: the buffer would not have shrunk and is not compressed."""
+"""The number in place of a decompressed length: the buffer would not have shrunk and is not compressed."""
 _ARROW_CODECS = {0: Compression.LZ4, 1: Compression.ZSTD}
 
 
 class _Table(NamedTuple):
-    """A flatbuffer table: where it is, and where its vtable says that its fields are."""
+    """A flatbuffer table: where it is, and where its vtable places its fields."""
 
     metadata: memoryview
     at: int
@@ -61,7 +62,7 @@ class _Table(NamedTuple):
 
     @classmethod
     def behind(cls, metadata: memoryview, pointer_at: int) -> Self:
-        """The table that the offset at `pointer_at` leads to."""
+        """Return the table that the offset at `pointer_at` leads to."""
         at = pointer_at + _U32.unpack_from(metadata, pointer_at)[0]
         vtable_at = at - _TABLE.unpack_from(metadata, at)[0]
         if vtable_at < 0:
@@ -69,7 +70,7 @@ class _Table(NamedTuple):
         return cls(metadata, at, vtable_at, _U16.unpack_from(metadata, vtable_at)[0])
 
     def field(self, index: int) -> int:
-        """Position of a field; 0 where it is absent and has its default."""
+        """Return the position of a field; 0 where it is absent and has its default."""
         entry = 4 + 2 * index
         if entry >= self.vtable_bytes:
             return 0
@@ -81,7 +82,7 @@ class _Table(NamedTuple):
         return int(layout.unpack_from(self.metadata, position)[0]) if position else 0
 
     def pairs(self, index: int) -> list[tuple[int, ...]]:
-        """A vector of structs of two i64."""
+        """Return a vector of structs of two i64."""
         position = self.field(index)
         if not position:
             return []
@@ -97,14 +98,15 @@ class ArrowMessage(NamedTuple):
 
     row_count: int
     keyless_count: int
-    """Rows without a key. Arrow looks for nulls only where the metadata says that there are some, so this is true."""
+    """The number of rows without a key. Arrow looks for nulls only where the metadata counts some, so this is true."""
     body_at: int
     body_bytes: int
     record_batch: _Table
 
 
 def read_message(batch: memoryview, batch_bytes: int) -> ArrowMessage:
-    """The message in a batch of `batch_bytes`. `batch` holds its first bytes, METADATA_END_MAX at least or all of it.
+    """Return the message in a batch of `batch_bytes`. `batch` holds its first bytes, METADATA_END_MAX at least or all
+    of it.
 
     Raises CorruptBatchError where lengths do not fit each other or the metadata is not that of a record batch.
     """
@@ -137,7 +139,7 @@ def _read_message(batch: memoryview, batch_bytes: int) -> ArrowMessage:
 
 
 def _keyless_count(record_batch: _Table) -> int:
-    """From the node of the first column."""
+    """Return the count from the node of the first column."""
     position = record_batch.field(1)
     if not position:
         return 0
@@ -146,7 +148,7 @@ def _keyless_count(record_batch: _Table) -> int:
 
 
 def time_buffer(message: ArrowMessage, compression: Compression) -> tuple[int, int]:
-    """Where the times of the records lie, in bytes from the batch's start, and how many bytes they take.
+    """Return where the times of the records lie, in bytes from the batch's start, and how many bytes they take.
 
     Raises CorruptBatchError where that is outside of the body, or the body is compressed otherwise than it should be.
     """
@@ -168,7 +170,7 @@ def time_buffer(message: ArrowMessage, compression: Compression) -> tuple[int, i
 
 
 class NumberPlaces(NamedTuple):
-    """Where the numbers of a message stand, in bytes from its start. Of vectors: the first entry."""
+    """The places of the numbers in a message, in bytes from its start. Of vectors: the first entry."""
 
     body_bytes: int
     rows: int
@@ -177,7 +179,7 @@ class NumberPlaces(NamedTuple):
 
 
 def number_places(message: memoryview) -> NumberPlaces:
-    """Of a whole record-batch message, prefix included, that pyarrow has made."""
+    """Return the places in a whole record-batch message, prefix included, that pyarrow has made."""
     table = _Table.behind(message[PREFIX_BYTES:], 0)
     batch = _Table.behind(table.metadata, table.field(2))
     vectors = [at + int(_U32.unpack_from(batch.metadata, at)[0]) + _U32.size for at in (batch.field(1), batch.field(2))]
@@ -185,7 +187,7 @@ def number_places(message: memoryview) -> NumberPlaces:
 
 
 def unpacked_bytes(batch: memoryview, header: BatchHeader) -> int:
-    """What a batch is in memory once it is decompressed, as it claims itself. Raises CorruptBatchError."""
+    """Return the size that a batch claims to have in memory once it is decompressed. Raises CorruptBatchError."""
     if header.compression is Compression.NONE:
         return header.batch_bytes
     try:
@@ -245,7 +247,8 @@ def _check_decompressed_bytes(message: ArrowMessage, body: memoryview, buffers: 
 
 
 def _claimed_bytes(message: ArrowMessage, body: memoryview, buffers: list[tuple[int, ...]]) -> int:
-    """Every compressed buffer begins with its decompressed length, which pyarrow allocates before it decompresses."""
+    """Return the claimed bytes: every compressed buffer begins with its decompressed length, which pyarrow allocates
+    before it decompresses."""
     total, buffers_at = 0, message.body_at - BATCH_HEADER_BYTES
     for at, size in buffers:
         if size == 0:
@@ -262,21 +265,22 @@ _CODECS: Final = {Compression.LZ4: "lz4", Compression.ZSTD: "zstd"}
 
 
 class RecordTimes(NamedTuple):
-    """Times in milliseconds since 1970, in the order of the records."""
+    """The times in milliseconds since 1970, in the order of the records."""
 
     each: memoryview
-    """As int64."""
+    """The times as int64."""
     oldest_ms: int
     newest_ms: int
 
     def first_outside(self, low_ms: int, high_ms: int) -> int | None:
-        """Index of the first record whose time is below `low_ms` or above `high_ms`; None where there is none."""
+        """Return the index of the first record whose time is below `low_ms` or above `high_ms`; None where there is
+        none."""
         if low_ms <= self.oldest_ms and self.newest_ms <= high_ms:
             return None
         return next(index for index, time_ms in enumerate(self.each) if not low_ms <= time_ms <= high_ms)
 
     def count_outside(self, low_ms: int, high_ms: int) -> int:
-        """How many there are of those."""
+        """Return how many such records there are."""
         if low_ms <= self.oldest_ms and self.newest_ms <= high_ms:
             return 0
         if len(self.each) <= TIMES_COUNTED_PLAINLY_MAX:
@@ -288,7 +292,7 @@ class RecordTimes(NamedTuple):
 
 
 def times_in(column: memoryview) -> RecordTimes:
-    """Of one int64 for each record, one at least, in memory that need not be aligned."""
+    """Return the times of one int64 for each record, one at least, in memory that need not be aligned."""
     each = column.cast("B").cast("q")
     if len(each) <= TIMES_COUNTED_PLAINLY_MAX:
         return RecordTimes(each, min(each), max(each))
@@ -299,9 +303,9 @@ def times_in(column: memoryview) -> RecordTimes:
 
 
 def read_times(header: BatchHeader, message: ArrowMessage, body: Sequence[memoryview]) -> RecordTimes:
-    """The times of a whole batch with records; `body` is all that follows its header, in pieces.
+    """Return the times of a whole batch with records; `body` is all that follows its header, in pieces.
 
-    Raises CorruptBatchError where there is not one for each record, or the header says other ones.
+    Raises CorruptBatchError where there is not one for each record, or they do not agree with the header.
     """
     at, size = time_buffer(message, header.compression)
     column = _slice(body, at - BATCH_HEADER_BYTES, size)
@@ -320,7 +324,7 @@ def read_times(header: BatchHeader, message: ArrowMessage, body: Sequence[memory
 
 
 def _slice(pieces: Sequence[memoryview], at: int, size: int) -> memoryview:
-    """These bytes of the pieces together: a copy only where a piece ends within them."""
+    """Return these bytes of the pieces together: a copy only where a piece ends within them."""
     found: list[memoryview] = []
     for piece in pieces:
         if at < len(piece) and size:

@@ -5,7 +5,7 @@ small batches do not carry a thousand descriptions of the same four columns. `do
 
 `decode_batch` trusts nothing: header, CRC, message metadata and buffers are checked before pyarrow sees the body, and
 pyarrow validates the arrays in full. Any byte string gives a batch or a CorruptBatchError; it is an
-UnreadableBatchError where the bytes are what was written, so that nobody can ever decode them. Decoded arrays are views
+UnreadableBatchError where the bytes are what was written, so that they can never be decoded. Decoded arrays are views
 of the buffer they came from and keep it alive. Called by clients, and by the broker for JSON and for looking up times.
 
 `check_body` is the same for what a broker is about to append: what it lets pass can be decoded. It copies nothing of a
@@ -58,21 +58,22 @@ RECORD_SCHEMA: Final = pa.schema(
 """The columns of a batch (magic 1). A null value is a tombstone."""
 
 SPARSE_RECORD_SCHEMA: Final = RECORD_SCHEMA.append(pa.field("offset_delta", pa.int32(), nullable=False))
-"""Where compaction left gaps: each record says how far it is from `base_offset`."""
+"""The columns where compaction left gaps: each record has its distance from `base_offset`."""
 
 _RECORD_BUFFERS = 17
 _SPARSE_RECORD_BUFFERS = 19
 _SCHEMA_MESSAGES = {len(schema): schema.serialize().to_pybytes() for schema in (RECORD_SCHEMA, SPARSE_RECORD_SCHEMA)}
-"""By their number of columns."""
+"""The schema messages by their number of columns."""
 _WRITE_OPTIONS = {
     Compression.LZ4: pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False),
     Compression.ZSTD: pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
 }
-"""Without Arrow's thread pool: nearly all bytes are in one buffer, so it gains nothing and costs a batch 200 us."""
+"""The options without Arrow's thread pool: nearly all bytes are in one buffer, so it gains nothing and costs a batch
+200 us."""
 _READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
-"""For the same reason: a batch of few records is decompressed in a tenth of the time."""
+"""The options for reading, for the same reason: a batch of few records is decompressed in a tenth of the time."""
 _THREADED_FROM_BYTES = 256 << 10
-"""A compressed body of so many gains by the thread pool."""
+"""The size of a compressed body from which the thread pool gains."""
 OnUnreadable = Callable[[UnreadableBatchError], None]
 
 _UNSTAMPED = (Offset(0), LeaderEpoch(0))
@@ -84,19 +85,19 @@ class DecodedBatch:
 
     header: BatchHeader
     records: pa.RecordBatch
-    """Of RECORD_SCHEMA."""
+    """The records in RECORD_SCHEMA."""
     offsets: npt.NDArray[np.int64]
-    """Of each record, ascending."""
+    """The offset of each record, ascending."""
 
     def since(self, offset: int) -> Self:
-        """Without the records below `offset`: a fetch may begin within a batch."""
+        """Return the batch without the records below `offset`: a fetch may begin within a batch."""
         first = int(np.searchsorted(self.offsets, offset))
         if first == 0:
             return self
         return type(self)(self.header, self.records.slice(first), self.offsets[first:])
 
     def rows(self) -> Iterator[tuple[Offset, Record]]:
-        """Record by record, for those who must; columns are ten times as fast."""
+        """Yield record by record; columns are ten times as fast."""
         columns = self.records
         keys, values, times = (columns.column(index).to_pylist() for index in range(3))
         offsets: list[Any] = self.offsets.tolist()
@@ -111,7 +112,7 @@ def record_columns(
     timestamps_ms: Any,
     headers: Sequence[Iterable[tuple[str, bytes | None]]] | pa.Array | None = None,
 ) -> pa.RecordBatch:
-    """Records as columns (RECORD_SCHEMA).
+    """Return records as columns (RECORD_SCHEMA).
 
     `values` and `keys` (None: no keys) are sequences of bytes, str and None, or Arrow or pandas columns of them;
     `timestamps_ms` is one int for all or a sequence or int64 column; `headers` has a sequence of (name, value) for
@@ -133,7 +134,7 @@ def record_columns(
 
 
 def columns_of(records: Sequence[Record]) -> pa.RecordBatch:
-    """Records that came one by one (JSON) as columns."""
+    """Return records that came one by one (JSON) as columns."""
     return record_columns(
         [record.value for record in records],
         [record.key for record in records],
@@ -148,7 +149,7 @@ def encode_batch(
     compression: Compression = Compression.NONE,
     numbers: ProducerNumbers = NOT_IDEMPOTENT,
 ) -> list[bytes | memoryview]:
-    """A whole batch, not yet stamped, as buffers to be written one after the other; the header comes first.
+    """Return a whole batch, not yet stamped, as buffers to be written one after the other; the header comes first.
 
     Raises ValueError for no records or too many, BatchTooLargeError where a batch cannot be that long.
     """
@@ -163,7 +164,7 @@ def encode_batch(
 def plain_header(
     count: int, base_timestamp_ms: int, max_timestamp_ms: int, numbers: ProducerNumbers = NOT_IDEMPOTENT
 ) -> BatchHeader:
-    """Of a batch that is not compressed; length and checksum are yet to be known."""
+    """Return the header of a batch that is not compressed; length and checksum are yet to be known."""
     producer_id, producer_epoch, base_sequence = numbers
     return BatchHeader(
         *_UNSTAMPED,
@@ -182,15 +183,15 @@ def plain_header(
 
 
 def assemble(header: BatchHeader, records: pa.RecordBatch) -> list[bytes | memoryview]:
-    """The batch that `header` describes, as buffers; its length and its checksums are made right.
+    """Return the batch that `header` describes, as buffers; its length and its checksums are made right.
 
-    `records` is of RECORD_SCHEMA, or of SPARSE_RECORD_SCHEMA where the header says so. Raises BatchTooLargeError.
+    `records` is of RECORD_SCHEMA, or of SPARSE_RECORD_SCHEMA where the header has the bit. Raises BatchTooLargeError.
     """
     return sealed(header, _arrow_message(records, header.compression))
 
 
 def sealed(header: BatchHeader, body: bytes | memoryview) -> list[bytes | memoryview]:
-    """The same around an Arrow message. Raises BatchTooLargeError."""
+    """Return the same around an Arrow message. Raises BatchTooLargeError."""
     padding = bytes(-len(body) % ALIGNMENT_BYTES)
     chunks: list[bytes | memoryview] = [body, padding] if padding else [body]
     size_bytes = _bounded(BATCH_HEADER_BYTES + len(body) + len(padding), BATCH_BYTES_MAX)
@@ -217,7 +218,8 @@ def _bounded(size_bytes: int, limit: int) -> int:
 
 
 def decode_batch(buffer: bytes | bytearray | memoryview | pa.Buffer, at: int = 0) -> DecodedBatch:
-    """The batch that starts at byte `at`, without a copy (one where its body is not aligned to 8 bytes in memory).
+    """Return the batch that starts at byte `at`, without a copy (one where its body is not aligned to 8 bytes in
+    memory).
 
     Raises CorruptBatchError for whatever is not exactly one batch with records.
     """
@@ -250,9 +252,9 @@ def check_body(batch: RawBatch) -> None:
 def decode_batches(
     buffer: bytes | bytearray | memoryview | pa.Buffer, on_unreadable: OnUnreadable | None = None
 ) -> Iterator[DecodedBatch]:
-    """The batches of a fetch that hold records, in order: heartbeats and emptied batches are left out.
+    """Yield the batches of a fetch that hold records, in order: heartbeats and emptied batches are left out.
 
-    `on_unreadable` is told of each batch that nobody can decode: it raises, or the batch is left out. Raises
+    `on_unreadable` is called with each batch that cannot be decoded: it raises, or the batch is left out. Raises
     CorruptBatchError.
     """
     source = pa.py_buffer(buffer)
@@ -283,7 +285,7 @@ def _check_whole(header: BatchHeader, batch: memoryview) -> None:
 
 
 def _read_body(body: pa.Buffer, header: BatchHeader, message: ArrowMessage, *, aligned: bool) -> pa.RecordBatch:
-    """`body` is what follows the header; where it is to be `aligned` and is not, it is copied."""
+    """Read the body, which is what follows the header; where it is to be `aligned` and is not, it is copied."""
     sparse = header.is_sparse
     check_buffers(message, memoryview(body), _SPARSE_RECORD_BUFFERS if sparse else _RECORD_BUFFERS, header.compression)
     body = body.slice(0, message.body_at + message.body_bytes - BATCH_HEADER_BYTES)
@@ -313,7 +315,7 @@ def _read_records(body: pa.Buffer, schema: pa.Schema, header: BatchHeader) -> pa
 
 
 def _placed(header: BatchHeader, records: pa.RecordBatch) -> DecodedBatch:
-    """The records with their offsets, and with the leader's time where the header says so."""
+    """Return the records with their offsets, and with the leader's time where the header has that bit."""
     if header.is_sparse:
         deltas = records.column(4).fill_null(-1).to_numpy().astype(np.int64)
         if deltas[0] < 0 or deltas[-1] > header.last_offset_delta or (np.diff(deltas) <= 0).any():

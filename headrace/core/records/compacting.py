@@ -1,13 +1,12 @@
 """The records that compaction keeps: the last one of each key, and the batches without the others. Pure.
 
-    batch ──> a control batch, or one beyond the records that are known: passed on as it is
-          ──> one that was written so that nobody can decode it: the same, and counted
-          ──> one that tells how far a producer has come: stands for itself
-          ──> any other joins the batches before it, until they are large enough, differ, or `flush` says so
+batch ──> a control batch, or one beyond the records that are known: passed on as it is ──> one that was written so that
+it cannot be decoded: the same, and counted ──> one that holds how far a producer has come: stands for itself ──> any
+other joins the batches before it, until they are large enough, differ, or `flush` ends them
 
-`LatestRecords` serves one pass over one log and is bounded: it takes whole batches while there is room, and says up to
-which offset it knows (`end`). An offset below `end` is in it if its key has no later record below `end`. Keys are
-compared as they are, very long ones by a digest of 64 bytes, which no short key can be mistaken for.
+`LatestRecords` serves one pass over one log and is bounded: it takes whole batches while there is room, and knows all
+up to an offset (`end`). An offset below `end` is in it if its key has no later record below `end`. Keys are compared as
+they are, very long ones by a digest of 64 bytes, which no short key can be mistaken for.
 
 Offsets never change. The batches that come out cover the same offsets as those that went in, without a hole between
 them: what a batch has lost are gaps within it (`offset_delta`), and a run of which nothing stays becomes a batch
@@ -34,7 +33,7 @@ from headrace.core.records.raw import emptied_batch
 from headrace.core.types import LeaderEpoch, Offset
 
 COMPACTED_BATCH_BYTES = 1 << 20
-"""Batches that compaction has made small are joined up to this size."""
+"""The size up to which batches that compaction has made small are joined."""
 
 
 _KEY_BYTES_MAX = 64
@@ -43,13 +42,14 @@ _NEVER = -1
 
 class LatestRecords:
     def __init__(self, end: Offset, keys_max: int) -> None:
-        """Of no batch yet; the first one will start at `end`."""
+        """Begin with no batch yet; the first one will start at `end`."""
         self.end = end
         self._keys_max = keys_max
         self._offsets: dict[bytes, int] = {}
 
     def add(self, batch: DecodedBatch) -> bool:
-        """Take the next batch; False, and nothing of it is taken, where it might not fit. The first one always does."""
+        """Take the next batch; return False, with nothing of it taken, where it might not fit. The first one always
+        does."""
         if self._offsets and len(self._offsets) + len(batch.offsets) > self._keys_max:
             return False
         keys = batch.records.column(0)
@@ -59,11 +59,12 @@ class LatestRecords:
         return True
 
     def skip(self, end: Offset) -> None:
-        """What comes before `end` holds no records."""
+        """Skip offsets before `end`, which hold no records."""
         self.end = end
 
     def are_last(self, batch: DecodedBatch) -> npt.NDArray[np.bool_]:
-        """Of each record of a batch below `end`, whether its key has no later one; false for those without a key."""
+        """Return, for each record of a batch below `end`, whether its key has no later one; false for those without a
+        key."""
         keys = batch.records.column(0)
         found = map(self._offsets.get, _bounded(keys), [_NEVER] * len(keys))
         later = np.fromiter(found, np.int64, len(keys)) > batch.offsets
@@ -76,7 +77,7 @@ _NO_KEY: Any = None
 
 
 def _bounded(keys: pa.Array) -> Iterable[Any]:
-    """The keys, and None where there is none."""
+    """Yield the keys, and None where there is none."""
     entries: list[Any] = keys.to_pylist()
     if all(key is None or len(key) <= _KEY_BYTES_MAX for key in entries):
         return entries
@@ -84,22 +85,22 @@ def _bounded(keys: pa.Array) -> Iterable[Any]:
 
 
 def _digest(key: bytes) -> bytes:
-    return blake2b(key).digest() + b"\0"  # One byte longer than any key that is not digested.
+    return blake2b(key).digest() + b"\0"  # It is one byte longer than any key that is not digested.
 
 
 Batch = Sequence[bytes | memoryview]
 """One batch, as buffers to be written one after the other; the header stands in the first one."""
 
 _SPAN_MAX = 1 << 31
-"""Offsets in one batch: deltas have 31 bits."""
+"""The number of offsets in one batch: deltas have 31 bits."""
 
 
 class ProducersLast:
-    """Which batches say how far each producer has come: its last `PRODUCER_BATCHES_REMEMBERED`.
+    """The batches that hold how far each producer has come: its last `PRODUCER_BATCHES_REMEMBERED`.
 
-    Only of producers that are still `remembered`: those that the partition has forgotten would each leave some batches
-    for ever. Fed the dirty part of a log in order. What lies before was compacted already, so that a producer's batches
-    there are its last ones, unless there are enough of them in the dirty part.
+    Only producers that are still `remembered` count: those that the partition has forgotten would each leave some
+    batches for ever. Fed the dirty part of a log in order. What lies before was compacted already, so that a producer's
+    batches there are its last ones, unless there are enough of them in the dirty part.
     """
 
     def __init__(self, dirty_from: Offset, remembered: Container[int]) -> None:
@@ -113,7 +114,7 @@ class ProducersLast:
             last.append(header.base_offset)
 
     def tell(self, header: BatchHeader) -> bool:
-        """Whether this batch must stay the one of its producer that it is."""
+        """Return whether this batch must stay the one of its producer that it is."""
         if header.producer_id not in self._remembered:
             return False
         last = self._last.get(header.producer_id, ())
@@ -123,17 +124,17 @@ class ProducersLast:
 
 
 class Keep(NamedTuple):
-    """What stays, beside the last record of each key."""
+    """The bounds of what stays, beside the last record of each key."""
 
     log_start: Offset
-    """What lies below is deleted."""
+    """The offset below which records are deleted."""
     tombstones_from: Offset
-    """Tombstones below have been kept for long enough."""
+    """The offset below which tombstones have been kept for long enough."""
     producers: ProducersLast
 
 
 class _Shape(NamedTuple):
-    """What batches must have in common to become one."""
+    """The properties that batches must have in common to become one."""
 
     leader_epoch: LeaderEpoch
     attributes: int
@@ -146,25 +147,25 @@ class _Shape(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """What stays of one batch."""
+    """The part of one batch that stays."""
 
     header: BatchHeader
     shape: _Shape | None
-    """None where no record stays."""
+    """The shape; None where no record stays."""
     records: pa.RecordBatch
     offsets: npt.NDArray[np.int64]
     size_bytes: int
-    """Of its records in memory, not compressed."""
+    """The size of its records in memory, not compressed."""
     untouched: memoryview | None
     """The batch's bytes, where nothing was taken from it."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """Batches that become one."""
+    """A run of batches that become one."""
 
     header: BatchHeader
-    """Of the first one."""
+    """The header of the first one."""
     next_offset: Offset
     untouched: memoryview | None
     """The bytes that it has already, where it is one batch that nothing was taken from."""
@@ -184,7 +185,7 @@ class _Run:
         )
 
     def join(self, piece: _Piece) -> None:
-        """One more that `takes` has a place for; its producer's numbers are lost."""
+        """Join one more that `takes` has a place for; its producer's numbers are lost."""
         self.next_offset, self.untouched = piece.header.next_offset, None
         self.header = self.header._replace(producer_id=NO_PRODUCER, producer_epoch=NO_PRODUCER, base_sequence=-1)
         self.put(piece)
@@ -219,16 +220,16 @@ class _Run:
 
 @dataclass(slots=True)
 class Tally:
-    """What was done so far."""
+    """The counts of what was done so far."""
 
     records_before: int = 0
     records_after: int = 0
     without_key: int = 0
-    """Records that were dropped for want of a key."""
+    """The records that were dropped for want of a key."""
     unreadable: list[Offset] = field(default_factory=list)
-    """Where batches begin that nobody can decode."""
+    """The offsets where batches begin that cannot be decoded."""
     tombstones: list[npt.NDArray[np.int64]] = field(default_factory=list)
-    """Offsets of those that stay."""
+    """The offsets of tombstones that stay."""
 
 
 class BatchCompactor:
@@ -239,7 +240,7 @@ class BatchCompactor:
         self.tally = Tally()
 
     def add(self, header: BatchHeader, content: memoryview) -> list[Batch]:
-        """The next batch; returns those that are finished. Raises CorruptBatchError for one that was damaged."""
+        """Add the next batch, and return those that are finished. Raises CorruptBatchError for one that was damaged."""
         if header.is_control or header.base_offset >= self._latest.end:
             return [*self.flush(), [content]]
         try:
@@ -257,7 +258,7 @@ class BatchCompactor:
         return finished + self.flush() if tells_producer else finished
 
     def flush(self) -> list[Batch]:
-        """What is left: at the end of a segment, so that no batch reaches from one into the next."""
+        """Return what is left: at the end of a segment, so that no batch reaches from one into the next."""
         run, self._run = self._run, None
         return [] if run is None else [run.encoded()]
 
@@ -275,7 +276,7 @@ class BatchCompactor:
         return _Piece(header, _Shape.of(header), records, batch.offsets[kept], records.nbytes, None)
 
     def _kept(self, batch: DecodedBatch) -> npt.NDArray[np.bool_]:
-        """Of each record, whether it stays."""
+        """Return, for each record, whether it stays."""
         offsets, (keys, values, *_) = batch.offsets, batch.records.columns
         kept = self._latest.are_last(batch) & (offsets >= self._keep.log_start)
         tally = self.tally

@@ -1,14 +1,14 @@
-"""The 64 bytes before every batch: what a broker reads, checks and stamps without looking into the body.
+"""The 64 bytes before every batch, which a broker reads, checks and stamps without decoding the body.
 
 `docs/protocol.md` gives every byte. Two checksums: `crc32c` covers all that follows it, body included, and is the
 producer's; a leader writes `base_offset` and `leader_epoch` outside of it, so that stamping never reads the body.
 `stamp_checksum` (the low 16 bits of another CRC) covers those two and the other fields before it.
 
-`BatchHeader` is a value and always well-formed by itself: `unpack` refuses everything else, so nobody checks a header
+`BatchHeader` is a value and always well-formed by itself: `unpack` refuses everything else, so no header is checked
 twice. It is a named tuple, not a dataclass, because a broker makes one or two per batch: 0.8 us instead of 2.4 us.
-`skim_batches` counts a run of whole batches at a tenth of that: it looks only at the length and the record count of
-each, on the event loop, for tens of thousands of batches; a reader that decodes them checks both checksums.
-Called by producers (pack), brokers (unpack, stamp, skim), consumers and recovery (unpack).
+`skim_batches` counts a run of whole batches at a tenth of that: it reads only the length and the record count of each,
+on the event loop, for tens of thousands of batches; a reader that decodes them checks both checksums. It is used by
+producers (pack), brokers (unpack, stamp, skim), consumers and recovery (unpack).
 """
 
 import struct
@@ -22,34 +22,34 @@ from headrace.core.limits import BATCH_BYTES_MAX, BATCH_HEADER_BYTES, BATCH_RECO
 from headrace.core.types import LeaderEpoch, Offset
 
 MAGIC: Final = 1
-"""Version of the batch format; it fixes the header's layout and the schema of the body."""
+"""The version of the batch format; it fixes the header's layout and the schema of the body."""
 
 ALIGNMENT_BYTES: Final = 64
-"""A batch is a multiple of this long, so that in a run of batches every body starts aligned for Arrow."""
+"""The unit of a batch's length, so that in a run of batches every body starts aligned for Arrow."""
 
 STAMPED_BYTES: Final = 18
-"""What `stamp_checksum` covers: the header up to the checksum itself."""
+"""The bytes that `stamp_checksum` covers: the header up to the checksum itself."""
 
 CRC_FROM: Final = 24
-"""`crc32c` covers the batch from here to its end."""
+"""The place from which `crc32c` covers the batch to its end."""
 
 COMPRESSION_BITS: Final = 0b000111
 APPEND_TIME_BIT: Final = 0b001000
-"""The time of every record is `max_timestamp_ms`, which the leader set when it appended the batch."""
+"""The bit for: the time of every record is `max_timestamp_ms`, which the leader set when it appended the batch."""
 CONTROL_BIT: Final = 0b010000
-"""The records are the log's own and are not given to readers."""
+"""The bit for: the records are the log's own and are not given to readers."""
 SPARSE_BIT: Final = 0b100000
-"""Compaction left gaps: the body has a column of offset deltas."""
+"""The bit for: compaction left gaps, and the body has a column of offset deltas."""
 KNOWN_BITS: Final = COMPRESSION_BITS | APPEND_TIME_BIT | CONTROL_BIT | SPARSE_BIT
 
 SEQUENCES: Final = 1 << 31
-"""So many numbers there are for the records of a producer in one partition: after the last one comes 0 again."""
+"""The count of sequence numbers of a producer in one partition: after the last one comes 0 again."""
 NO_PRODUCER: Final = -1
-"""`producer_id`, `producer_epoch` and `base_sequence` of a producer that is not idempotent."""
+"""The `producer_id`, `producer_epoch` and `base_sequence` of a producer that is not idempotent."""
 
 
 class ProducerNumbers(NamedTuple):
-    """Who an idempotent producer is, and how far it had come in the partition before this batch."""
+    """The identity of an idempotent producer, and how far it had come in the partition before this batch."""
 
     producer_id: int
     producer_epoch: int
@@ -66,7 +66,7 @@ _OFFSET_MAX = (1 << 63) - 1
 
 
 class Compression(IntEnum):
-    """Codec of the body's buffers, as in bits 0-2 of `attributes`."""
+    """The codec of the body's buffers, as in bits 0-2 of `attributes`."""
 
     NONE = 0
     LZ4 = 1
@@ -77,29 +77,29 @@ class BatchHeader(NamedTuple):
     """The fields of a batch header, without the reserved byte and the stamp's checksum. Offsets count records."""
 
     base_offset: Offset
-    """Offset of the first record; 0 until a leader stamps the batch."""
+    """The offset of the first record; 0 until a leader stamps the batch."""
     leader_epoch: LeaderEpoch
-    """Epoch of the leader that stamped the batch; 0 before."""
+    """The epoch of the leader that stamped the batch; 0 before."""
     batch_bytes: int
-    """Length of the whole batch, this header and the padding included."""
+    """The length of the whole batch, this header and the padding included."""
     magic: int
     crc32c: int
     attributes: int
     producer_epoch: int
     last_offset_delta: int
-    """Offset of the last record less `base_offset`: `record_count - 1` unless compaction left gaps."""
+    """The offset of the last record less `base_offset`: `record_count - 1` unless compaction left gaps."""
     record_count: int
-    """0 in a heartbeat and in a batch that compaction emptied: both have no body."""
+    """The number of records; 0 in a heartbeat and in a batch that compaction emptied: both have no body."""
     base_sequence: int
     base_timestamp_ms: int
-    """Time of the first record."""
+    """The time of the first record."""
     max_timestamp_ms: int
     """The greatest time of any record."""
     producer_id: int
 
     @classmethod
     def unpack(cls, buffer: bytes | bytearray | memoryview, at: int = 0) -> Self:
-        """The header that starts at byte `at`. Raises CorruptBatchError; the body's CRC is not looked at."""
+        """Return the header that starts at byte `at`. Raises CorruptBatchError; the body's CRC is not checked."""
         assert at >= 0, "a position in a buffer"
         if len(buffer) - at < BATCH_HEADER_BYTES:
             raise CorruptBatchError(
@@ -120,19 +120,19 @@ class BatchHeader(NamedTuple):
         return header
 
     def pack(self) -> bytes:
-        """The 64 bytes, with a valid stamp checksum."""
+        """Return the 64 bytes, with a valid stamp checksum."""
         (offset, epoch, size, magic, *rest) = self
         checksum = crc32c(_STAMPED.pack(offset, epoch, size, magic, 0)) & 0xFFFF
         return _LAYOUT.pack(offset, epoch, size, magic, 0, checksum, *rest)
 
     @property
     def last_offset(self) -> Offset:
-        """Offset of the last record (of the last that ever was in it, where compaction left gaps)."""
+        """Return the offset of the last record (of the last that ever was in it, where compaction left gaps)."""
         return Offset(self.base_offset + self.last_offset_delta)
 
     @property
     def next_offset(self) -> Offset:
-        """Where the batch after this one starts."""
+        """Return where the batch after this one starts."""
         return Offset(self.base_offset + self.last_offset_delta + 1)
 
     @property
@@ -145,7 +145,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_sparse(self) -> bool:
-        """Whether offsets have gaps, so that the body says each record's own."""
+        """Return whether offsets have gaps, so that the body holds each record's own."""
         return bool(self.attributes & SPARSE_BIT)
 
     @property
@@ -154,12 +154,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record and no body follows: a heartbeat, or a batch that compaction has emptied."""
+        """Return whether no record and no body follows: a heartbeat, or a batch that compaction has emptied."""
         return self.record_count == 0
 
     @property
     def is_heartbeat(self) -> bool:
-        """Whether this header only says that a stream is alive: it stands for no offset."""
+        """Return whether this header only shows that a stream is alive: it stands for no offset."""
         return self.last_offset_delta < 0
 
 
@@ -170,7 +170,7 @@ def stamp(head: bytearray | memoryview, base_offset: Offset, leader_epoch: Leade
 
 
 def _broken_shape_rule(header: BatchHeader, reserved: int) -> str:
-    """The first rule that format, length or attributes break, with the value; empty where they break none."""
+    """Return the first rule that format, length or attributes break, with the value; empty where they break none."""
     size, attributes = header.batch_bytes, header.attributes
     if header.magic != MAGIC:
         return f"magic is {header.magic}, must be {MAGIC}: another version of the batch format"
@@ -187,7 +187,7 @@ def _broken_shape_rule(header: BatchHeader, reserved: int) -> str:
 
 
 def _broken_count_rule(header: BatchHeader) -> str:
-    """The same for counts and offsets."""
+    """Return the same for counts and offsets."""
     size, count, delta = header.batch_bytes, header.record_count, header.last_offset_delta
     if not 0 <= count <= BATCH_RECORDS_MAX:
         return f"record_count is {count}, must be from 0 to {BATCH_RECORDS_MAX}"
@@ -208,11 +208,11 @@ def _broken_count_rule(header: BatchHeader) -> str:
 
 
 _LENGTHS: Final = struct.Struct("<12xI16xi28x")
-"""`batch_bytes` and `record_count` of a header; as long as one."""
+"""The `batch_bytes` and `record_count` of a header; as long as one."""
 
 
 class BatchRun(NamedTuple):
-    """At least one batch."""
+    """A run of at least one batch."""
 
     nbytes: int
     batches: int
@@ -221,7 +221,7 @@ class BatchRun(NamedTuple):
 
 
 def skim_batches(buffer: bytes | bytearray | memoryview, records_max: int) -> BatchRun:
-    """The first batches of `buffer` until `records_max` records are among them; one batch at least.
+    """Return the first batches of `buffer` until `records_max` records are among them; one batch at least.
 
     Raises CorruptBatchError where the first or the last of them is damaged, or ends beyond the buffer.
     """

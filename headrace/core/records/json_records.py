@@ -33,23 +33,23 @@ from headrace.core.limits import JSON_LINE_BYTES_MAX, RECORD_HEADERS_MAX
 from headrace.core.types import Offset, Record, RecordHeaders
 
 JSON_DEPTH_MAX = 128
-"""A value that is nested deeper comes out as a string where JSON values were asked for."""
+"""The depth of nesting above which a value comes out as a string where JSON values were asked for."""
 
 
 JsonTree: TypeAlias = Any
-"""str, bytes, tuple, list, True, False or None, as above."""
+"""A tree: str, bytes, tuple, list, True, False or None, as above."""
 
 _SCALARS: Final[dict[object, str]] = {None: "null", True: "true", False: "false"}
 _BRACKETS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 
 
 def parse_json(text: str) -> JsonTree:
-    """Raises ValueError where the whole of it is no JSON, RecursionError where it is nested too deeply."""
+    """Parse JSON. Raises ValueError where the whole of it is no JSON, RecursionError where it is nested too deeply."""
     return _DECODER.decode(text)
 
 
 def json_text(tree: JsonTree) -> str:
-    """Raises RecursionError; half of a surrogate pair in a string stays one."""
+    """Return the text of a tree. Raises RecursionError; half of a surrogate pair in a string stays one."""
     kind = type(tree)
     if kind is str:
         return quoted(tree)
@@ -63,7 +63,7 @@ def json_text(tree: JsonTree) -> str:
 
 
 def is_deeper(text: str, limit: int) -> bool:
-    """Whether arrays and objects are nested deeper than that. `text` is JSON."""
+    """Return whether arrays and objects are nested deeper than that. `text` is JSON."""
     if text.count("{") + text.count("[") <= limit:
         return False
     depth = 0
@@ -90,7 +90,7 @@ _DECODER: Final = json.JSONDecoder(
 
 
 ValueFormat = Literal["text", "json"]
-"""How values come out: as strings, or as the JSON that they are."""
+"""The form in which values come out: as strings, or as the JSON that they are."""
 
 _RECORD_FIELDS: Final = frozenset({"key", "keyBase64", "value", "valueBase64", "timestamp", "headers"})
 _PRINTED_FIELDS: Final = _RECORD_FIELDS | {"topic", "partition", "offset"}
@@ -102,7 +102,7 @@ _UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def parse_json_records(body: bytes, *, now_ms: int) -> list[Record]:
-    """The records of `{"records": [...]}`; one at least. Raises InvalidRequestError."""
+    """Return the records of `{"records": [...]}`; one at least. Raises InvalidRequestError."""
     try:
         document = _parsed(body)
     except (ValueError, RecursionError) as error:
@@ -117,7 +117,7 @@ def parse_json_records(body: bytes, *, now_ms: int) -> list[Record]:
 
 
 def parse_ndjson(body: bytes, now_ms: int) -> list[Record]:
-    """The records of a body with one JSON record a line; blank lines are skipped.
+    """Return the records of a body with one JSON record a line; blank lines are skipped.
 
     Raises InvalidRequestError, and BatchTooLargeError for a line over JSON_LINE_BYTES_MAX.
     """
@@ -135,15 +135,16 @@ def parse_ndjson(body: bytes, now_ms: int) -> list[Record]:
 
 
 def parse_printed_line(line: bytes, now_ms: int) -> Record:
-    """The record of one line as readers print it; `topic`, `partition` and `offset`, where it stood, are left out.
+    """Return the record of one line as readers print it; `topic`, `partition` and `offset`, where it stood, are left
+    out.
 
-    Raises as `parse_ndjson` does.
+    Raises what `parse_ndjson` raises.
     """
     return _record(_item_of_line(line), now_ms, _PRINTED_FIELDS)
 
 
 def to_json(record: Record, offset: Offset) -> dict[str, Any]:
-    """The record as a JSON object, its value as text."""
+    """Return the record as a JSON object, its value as text."""
     return {
         "offset": offset,
         "timestamp": record.timestamp_ms,
@@ -154,7 +155,7 @@ def to_json(record: Record, offset: Offset) -> dict[str, Any]:
 
 
 def json_line(record: Record, offset: Offset, *, value_format: ValueFormat = "text") -> str:
-    """The same as text, in one line.
+    """Return the same as text, in one line.
 
     Where `json` is asked for, a value that is JSON stands in it as it is written, except that line ends between its
     tokens are spaces; one that is no JSON, or is nested too deeply, comes out as with `text`.
@@ -189,7 +190,7 @@ def _item_of_line(line: bytes) -> JsonTree:
 
 
 def _parsed(content: bytes) -> JsonTree:
-    """Raises ValueError and RecursionError."""
+    """Parse JSON. Raises ValueError and RecursionError."""
     if content.startswith(_UTF16_MARKS):
         raise ValueError("it begins with the byte order mark of UTF-16: send UTF-8")
     return parse_json(content.removeprefix(codecs.BOM_UTF8).decode())
@@ -210,7 +211,7 @@ def _record(item: JsonTree, now_ms: int, known: frozenset[str]) -> Record:
 
 
 def _fields(members: tuple[tuple[str, JsonTree], ...], known: frozenset[str], what: str) -> Mapping[str, JsonTree]:
-    """An object's members by name: each name is known, and there once."""
+    """Return an object's members by name: each name is known, and there once."""
     fields = dict(members)
     if not fields.keys() <= known:
         field = min(fields.keys() - known)
@@ -230,7 +231,7 @@ def _bytes_in(fields: Mapping[str, JsonTree], name: str, base64_name: str) -> by
 
 
 def _value_in(name: str, value: JsonTree) -> bytes | None:
-    """UTF-8 of a string, compact text of anything else, nothing for null."""
+    """Return UTF-8 of a string, compact text of anything else, nothing for null."""
     if value is None or isinstance(value, bytes):  # A number is its text already.
         return value
     try:
@@ -258,20 +259,20 @@ def _timestamp(value: JsonTree) -> int:
 
 
 def _whole(number: bytes) -> int | None:
-    """As in JSON Schema, 1.0 is a whole number: languages whose numbers are doubles may write it so."""
+    """Return a whole number. As in JSON Schema, 1.0 is one: languages whose numbers are doubles may write it so."""
     if number.isdigit() and len(number) <= _TIMESTAMP_DIGITS:
         return int(number)
-    from decimal import Decimal, DecimalException  # rarely needed
+    from decimal import Decimal, DecimalException  # This is rarely needed.
 
     try:
         exact = Decimal(number.decode())
         return int(exact) if 0 <= exact <= _TIMESTAMP_MAX and exact == exact.to_integral_value() else None
-    except DecimalException:  # an exponent beyond all bounds
+    except DecimalException:  # The exponent is beyond all bounds.
         return None
 
 
 def _headers(value: JsonTree) -> RecordHeaders:
-    """From a map or a list; a header's value is read as a record's is."""
+    """Return headers from a map or a list; a header's value is read as a record's is."""
     if isinstance(value, tuple):
         headers = tuple([(_name(name), _value_in(f"headers.{name}", entry)) for name, entry in value])
     elif isinstance(value, list):
@@ -303,7 +304,7 @@ def _bytes_out(name: str, value: bytes | None) -> dict[str, Any]:
 
 
 def _member_out(name: str, value: bytes | None) -> str:
-    """The same as text."""
+    """Return the same as text."""
     if value is None:
         return f'"{name}": null'
     try:
@@ -313,7 +314,7 @@ def _member_out(name: str, value: bytes | None) -> str:
 
 
 def _as_it_is(value: bytes | None) -> str | None:
-    """The value as a part of one line; None where it is no JSON, or is nested too deeply for some reader."""
+    """Return the value as a part of one line; None where it is no JSON, or is nested too deeply for some reader."""
     try:
         text = "null" if value is None else value.decode()
         parse_json(text)
@@ -334,7 +335,7 @@ def _refused(field: str, message: str) -> InvalidRequestError:
 
 
 def _shown(value: JsonTree) -> str:
-    """The value, shortened, for an error message; what a terminal would not print is escaped."""
+    """Return the value, shortened, for an error message; what a terminal would not print is escaped."""
     try:
         text = json_text(value)
     except RecursionError:

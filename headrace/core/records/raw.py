@@ -1,9 +1,9 @@
 """Batches as they arrived: a header to stamp and the body's chunks, never joined, never copied, never decoded.
 
-`split_batches` is what a broker checks first of a produce request: lengths, magic, both checksums, what a producer may
-say of itself, and that the Arrow message holds as many rows as the header claims, whose times are what it says; and how
-many of them have no key, because compacted topics need one. What lies deeper (offsets within buffers, names that are
-not UTF-8) is checked by `columns.check_body` then.
+`split_batches` is the first check of a produce request: lengths, magic, both checksums, the fields that a producer may
+set, and that the Arrow message holds as many rows as the header claims, with the times that it claims; and how many of
+them have no key, because compacted topics need one. What lies deeper (offsets within buffers, names that are not UTF-8)
+is checked by `columns.check_body` then.
 
 A `RawBatch` lives from the request to the append. Its first buffer is a private copy of the header, because stamping
 writes into it; the others are views of the request's chunks and keep those alive.
@@ -52,11 +52,11 @@ class RawBatch:
     header: BatchHeader
     buffers: list[memoryview]
     keyless_count: int
-    """Records without a key; 0 where a leader sent the batch, because it has looked when the batch was produced."""
+    """The number of records without a key; 0 where a leader sent the batch, which checked it when it was produced."""
     message: ArrowMessage | None = None
     """The body's metadata, of a batch that a producer sent."""
     times: RecordTimes | None = None
-    """As a producer sent them, until they are appended; None where somebody has looked at them before, and of a
+    """The times as a producer sent them, until they are appended; None where they were checked before, and of a
     compressed body until `unpack_times`."""
 
     @property
@@ -64,7 +64,7 @@ class RawBatch:
         return self.header.batch_bytes
 
     def unpacked_bytes(self) -> int:
-        """What it is in memory once it is decompressed, as it claims itself. Raises CorruptBatchError."""
+        """Return the size that it claims to have in memory once it is decompressed. Raises CorruptBatchError."""
         if not self.header.attributes & COMPRESSION_BITS:
             return self.nbytes
         return unpacked_bytes(memoryview(b"".join(self.buffers)), self.header)
@@ -76,7 +76,7 @@ class RawBatch:
         return self
 
     def take_append_time(self, now_ms: int) -> Self:
-        """The leader's time for every record (`timestampType: LogAppendTime`), in place; the CRC is made right."""
+        """Set the leader's time for every record (`timestampType: LogAppendTime`), in place; the CRC is made right."""
         header = self.header._replace(
             attributes=self.header.attributes | APPEND_TIME_BIT, base_timestamp_ms=now_ms, max_timestamp_ms=now_ms
         )
@@ -86,7 +86,7 @@ class RawBatch:
 
 
 def batch_crc(header: bytes | bytearray | memoryview, body: Iterable[bytes | memoryview]) -> int:
-    """CRC-32C of a batch from its attributes to its end, chained over the body's chunks."""
+    """Return the CRC-32C of a batch from its attributes to its end, chained over the body's chunks."""
     crc = crc32c(memoryview(header)[CRC_FROM:BATCH_HEADER_BYTES])
     for chunk in body:
         crc = crc32c(chunk, crc)
@@ -96,9 +96,9 @@ def batch_crc(header: bytes | bytearray | memoryview, body: Iterable[bytes | mem
 def split_batches(
     chunks: Sequence[bytes | bytearray | memoryview], *, batch_bytes_max: int, are_committed: bool = False
 ) -> list[RawBatch]:
-    """The batches of a produce request, in order; one at least. Chunks may end anywhere, within a header too.
+    """Return the batches of a produce request, in order; one at least. Chunks may end anywhere, within a header too.
 
-    `are_committed`: they must be written whatever their headers say of their times, which were looked at before.
+    `are_committed`: they must be written whatever times their headers have, which were checked before.
 
     Raises CorruptBatchError, or BatchTooLargeError with `limit`; both name the batch by its index, which is also in
     `details["batch"]`.
@@ -118,7 +118,8 @@ def split_batches(
 
 
 def split_replicated(chunks: Sequence[bytes | bytearray | memoryview]) -> list[RawBatch]:
-    """The batches that a leader sent as they stand in its log, in order. Chunks may end anywhere, within a header too.
+    """Return the batches that a leader sent as they stand in its log, in order. Chunks may end anywhere, within a
+    header too.
 
     Headers and CRCs are checked, no more: compaction has emptied some, and the bits are there that only leaders set.
     Raises CorruptBatchError.
@@ -145,7 +146,7 @@ class _Cursor:
         self.left_bytes = sum(map(len, self._chunks))
 
     def peek(self, size: int) -> memoryview:
-        """The next `size` bytes (fewer at the end), in one piece: a copy only where a chunk ends within them."""
+        """Return the next `size` bytes (fewer at the end), in one piece: a copy only where a chunk ends within them."""
         if not self.left_bytes:
             return memoryview(b"")
         view = self._chunks[self._index][self._at : self._at + size]
@@ -160,7 +161,7 @@ class _Cursor:
         return memoryview(joined)
 
     def take(self, size: int) -> list[memoryview]:
-        """The next `size` bytes as views of the chunks. They must be there."""
+        """Take the next `size` bytes as views of the chunks. They must be there."""
         views = []
         self.left_bytes -= size
         while size:
@@ -174,7 +175,7 @@ class _Cursor:
 
 
 def _only_batch(chunk: memoryview, batch_bytes_max: int) -> tuple[RawBatch, ArrowMessage] | None:
-    """The batch that is all of `chunk`, as most small produces are: no cursor is needed."""
+    """Return the batch that is all of `chunk`, as most small produces are: no cursor is needed."""
     header = BatchHeader.unpack(chunk)
     if header.batch_bytes != len(chunk):
         return None
@@ -192,7 +193,7 @@ def _take_batch(cursor: _Cursor, batch_bytes_max: int) -> tuple[RawBatch, ArrowM
 
 
 def _with_times(batch: RawBatch, message: ArrowMessage) -> RawBatch:
-    """Raises CorruptBatchError where the header says other ones."""
+    """Return the batch with its times. Raises CorruptBatchError where they do not agree with the header."""
     if batch.header.compression is Compression.NONE:
         batch.times = read_times(batch.header, message, batch.buffers[1:])
     return batch
@@ -205,14 +206,14 @@ def unpack_times(batch: RawBatch) -> None:
 
 
 def _with_known_times(batch: RawBatch, message: ArrowMessage) -> RawBatch:
-    """The same of what is refused no more."""
+    """Return the same for a batch that is refused no more."""
     with suppress(CorruptBatchError):
         return _with_times(batch, message)
     return batch
 
 
 def _checked(header: BatchHeader, start: memoryview, body: list[memoryview]) -> tuple[RawBatch, ArrowMessage]:
-    """`start` has the first bytes of the batch, its metadata among them."""
+    """Return the checked batch; `start` has its first bytes, its metadata among them."""
     batch = RawBatch(header, [memoryview(bytearray(start[:BATCH_HEADER_BYTES])), *body], 0)
     _check_crc(batch)
     message = read_message(start, header.batch_bytes)
@@ -238,7 +239,7 @@ def _check_crc(batch: RawBatch) -> None:
 
 
 def _check_produced(header: BatchHeader, batch_bytes_max: int) -> None:
-    """What the topic allows, and what only leaders and the log itself may write into a header."""
+    """Check the topic's limits, and the header bits that only leaders and the log itself may write."""
     if header.batch_bytes > batch_bytes_max:
         raise BatchTooLargeError(
             f"batch_bytes is {header.batch_bytes}, the topic's maxMessageBytes is {batch_bytes_max}: send smaller"
@@ -259,7 +260,7 @@ def _check_produced(header: BatchHeader, batch_bytes_max: int) -> None:
 
 
 def renumbered(buffer: memoryview, numbers: ProducerNumbers) -> RawBatch:
-    """The first batch in `buffer`, which stands so in a log, as one that a producer of these numbers sends.
+    """Return the first batch in `buffer`, which stands so in a log, as one that a producer of these numbers sends.
 
     Raises CorruptBatchError.
     """
@@ -280,14 +281,15 @@ def renumbered(buffer: memoryview, numbers: ProducerNumbers) -> RawBatch:
 
 
 def stored_times(buffer: memoryview) -> RecordTimes:
-    """Of the first batch in `buffer`, which stands so in a log and has records. Raises CorruptBatchError."""
+    """Return the times of the first batch in `buffer`, which stands so in a log and has records. Raises
+    CorruptBatchError."""
     header = BatchHeader.unpack(buffer)
     message = read_message(buffer[:METADATA_END_MAX], header.batch_bytes)
     return read_times(header, message, [buffer[BATCH_HEADER_BYTES : header.batch_bytes]])
 
 
 def emptied_batch(header: BatchHeader) -> bytes:
-    """What compaction leaves of a batch when none of its records stays: its offsets, its epoch, its producer."""
+    """Return what compaction leaves of a batch when none of its records stays: its offsets, its epoch, its producer."""
     return _without_records(header._replace(attributes=SPARSE_BIT))
 
 
@@ -301,4 +303,4 @@ def _without_records(header: BatchHeader) -> bytes:
 HEARTBEAT: Final = _without_records(
     BatchHeader(Offset(0), LeaderEpoch(0), 0, MAGIC, 0, 0, NO_PRODUCER, -1, 0, NO_PRODUCER, 0, 0, NO_PRODUCER)
 )
-"""A header without records: says in an endless stream of batches that the stream is alive."""
+"""A header without records: it shows in an endless stream of batches that the stream is alive."""

@@ -3,8 +3,8 @@
 A producer that waits for each record sends batches of one, and making four arrays and a message of them takes pyarrow
 longer than all else that a client does for it. The message's metadata has the same layout whatever is in the batch:
 pyarrow makes it once, with and without keys, and the numbers in it (rows, nulls, the place of each buffer) are written
-over. Only rows without headers, null values, or keys here and there; all else is for `columns`. Called by producers,
-and by coordinators of groups, which write a batch for each decision, and read them all when they begin.
+over. Only rows without headers, null values, or keys here and there; all else is for `columns`. Producers use it, and
+coordinators of groups, which write a batch for each decision, and read them all when they begin.
 """
 
 import struct
@@ -25,7 +25,7 @@ from headrace.core.records.raw import batch_crc
 
 FEW_ROWS_MAX = 64
 FEW_ROWS_BYTES_MAX = 64 << 10
-"""Batches up to this are encoded without Arrow: above, its columns are faster."""
+"""The size up to which batches are encoded without Arrow: above, its columns are faster."""
 
 
 _BUFFER_ALIGNMENT_BYTES = 8
@@ -39,14 +39,14 @@ _ONE_END = bytes(4)
 
 
 class _Template(NamedTuple):
-    """A message's metadata, prefix included, and where the numbers stand in it."""
+    """The metadata of a message, prefix included, and where the numbers stand in it."""
 
     metadata: bytes
     places: NumberPlaces
 
 
 def are_few(values: Sequence[bytes | None], keys: Sequence[bytes | None], size_bytes: int) -> bool:
-    """Whether `encode_rows` takes them: `keys` is empty, or has one for each."""
+    """Return whether `encode_rows` takes them: `keys` is empty, or has one for each."""
     return len(values) <= FEW_ROWS_MAX and size_bytes <= FEW_ROWS_BYTES_MAX and None not in values and None not in keys
 
 
@@ -56,15 +56,15 @@ def encode_rows(
     times_ms: Sequence[int],
     numbers: ProducerNumbers = NOT_IDEMPOTENT,
 ) -> list[bytes | memoryview]:
-    """A whole batch, not yet stamped, of records that `are_few`."""
+    """Return a whole batch, not yet stamped, of records that `are_few`."""
     count = len(values)
     header = plain_header(count, times_ms[0], max(times_ms), numbers)
-    # In one piece: each buffer costs those that send it more than the copy.
+    # The batch is in one piece: each buffer costs its senders more than the copy.
     return [b"".join(sealed(header, _message(_columns(count, values, keys, times_ms), count, has_keys=bool(keys))))]
 
 
 def decode_rows(batch: memoryview, header: BatchHeader) -> tuple[list[bytes], list[bytes]] | None:
-    """Keys and values of a whole batch that `encode_rows` has made, with keys; None of any other.
+    """Return keys and values of a whole batch that `encode_rows` has made, with keys; None of any other.
 
     Raises CorruptBatchError where the bytes were damaged.
     """
@@ -85,7 +85,7 @@ def decode_rows(batch: memoryview, header: BatchHeader) -> tuple[list[bytes], li
 
 
 def _blank(metadata: bytearray, places: NumberPlaces) -> bytearray:
-    """Without the numbers, in place."""
+    """Blank the numbers, in place."""
     _I64.pack_into(metadata, places.body_bytes, 0)
     _I64.pack_into(metadata, places.rows, 0)
     _NODES.pack_into(metadata, places.nodes, *_NO_NODES)
@@ -94,7 +94,7 @@ def _blank(metadata: bytearray, places: NumberPlaces) -> bytearray:
 
 
 def _cells(body: memoryview, places: tuple[int, ...], count: int) -> list[bytes]:
-    """Of one column, by where its ends and its bytes lie."""
+    """Return the cells of one column, by where its ends and its bytes lie."""
     ends_at, _, data_at, data_bytes = places
     ends = struct.unpack_from(f"<{count + 1}i", body, ends_at)
     data = bytes(body[data_at : data_at + data_bytes])
@@ -102,7 +102,7 @@ def _cells(body: memoryview, places: tuple[int, ...], count: int) -> list[bytes]
 
 
 def _columns(count: int, values: Sequence[bytes], keys: Sequence[bytes], times_ms: Sequence[int]) -> tuple[bytes, ...]:
-    """The 17 buffers in the order of RECORD_SCHEMA: validity (nothing where all are valid), ends, bytes."""
+    """Return the 17 buffers in the order of RECORD_SCHEMA: validity (nothing where all are valid), ends, bytes."""
     nothing = bytes(4 * (count + 1))
     key = (b"", _ends(keys), b"".join(keys)) if keys else (bytes((count + 7) // 8), nothing, b"")
     times = struct.pack(f"<{count}q", *times_ms)

@@ -1,14 +1,14 @@
-"""Which times of records a topic takes, and of which its writers are warned. Decisions, no I/O.
+"""The rules for times of records: which times a topic takes, and for which its writers are warned. Decisions, no I/O.
 
 Records of `timestampType: CreateTime` bring their own times, and retention counts by them. So a record may be too old
-for its topic as it is written, and one of the future says nothing about its age.
+for its topic as it is written, and a time in the future shows no age.
 
-- Refused, and nothing of the request is written: what lies outside of `timestamps.beforeMax` and `timestamps.afterMax`
-  (Kafka's `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`, KIP-937), or outside of the years
-  1970 to 9999, as microseconds or nanoseconds do where milliseconds are meant.
-- Taken, and told: what is older than `retention.time`, and what is more than an hour ahead.
+- Refused, and nothing of the request is written: a time outside of `timestamps.beforeMax` and `timestamps.afterMax`
+(Kafka's `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`, KIP-937), or outside of the years 1970
+to 9999, as microseconds or nanoseconds do where milliseconds are meant. - Taken, with a warning: a time that is older
+than `retention.time`, or more than an hour ahead.
 
-`now_ms` is the clock of whoever asks: the leader's, or for warnings of its own a client's. Called by
+`now_ms` is the clock of the caller: the leader's, or for warnings of its own a client's. It is called by
 `headrace_broker.partition.partition`, the routes, the coordinators of writers, and by producers, who know no more of
 the topic than `retention_ms`.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TIMESTAMP_MS_MAX = 253_402_300_799_999
 """The greatest time of a record that is taken: the end of the year 9999. Micro- and nanoseconds of today are above."""
 TIMESTAMP_AHEAD_MS = 3_600_000
-"""Whoever writes a record whose time is further ahead than this is warned: no clock is that wrong."""
+"""The distance into the future from which a writer is warned: no clock is that wrong."""
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,26 +39,26 @@ _BEFORE_MAX, _AFTER_MAX = "spec.timestamps.beforeMax", "spec.timestamps.afterMax
 
 
 class Reason(StrEnum):
-    """Why the writers of a topic are warned."""
+    """The reason why the writers of a topic are warned."""
 
     OVERDUE = "OlderThanRetention"
     AHEAD = "FarAhead"
 
 
 class Strange(NamedTuple):
-    """Records that were written, and that their writer should know of."""
+    """Records that were written, with times that their writer should know of."""
 
     reason: Reason
     records: int
 
     def told(self, retention_ms: int | None) -> str:
-        """A sentence for the writer; `retention_ms` is the topic's."""
+        """Return a sentence for the writer; `retention_ms` is the topic's."""
         what = "1 record is" if self.records == 1 else f"{self.records:,} records are"
         return f"{what} {self.what_happens(self.reason, retention_ms)}"
 
     @staticmethod
     def what_happens(reason: Reason, retention_ms: int | None) -> str:
-        """The end of a sentence that says what such records are, what becomes of them, and what to do."""
+        """Return the end of a sentence: what such records are, what becomes of them, and what to do."""
         if reason is Reason.OVERDUE:
             limit = format_duration_ms(retention_ms or 0)
             return (
@@ -75,7 +75,7 @@ class Strange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeRules:
-    """What a topic says of the times of its records; durations in milliseconds, None for without an end."""
+    """The rules of a topic for the times of its records; durations in milliseconds, None for without an end."""
 
     retention_ms: int | None = None
     before_max_ms: int | None = None
@@ -83,7 +83,7 @@ class TimeRules:
 
     @classmethod
     def of_topic(cls, spec: "TopicSpec") -> Self | None:
-        """None where the leader's clock gives the times, whatever a producer says."""
+        """Return the rules; None where the leader's clock gives the times, whatever a producer sends."""
         if spec.timestamp_type == "LogAppendTime":
             return None
         retention_ms = None if spec.cleanup_policy == "Compact" else spec.retention_ms
@@ -94,9 +94,9 @@ class TimeRules:
         return self.before_max_ms is not None or self.after_max_ms is not None
 
     def check(self, batches: Sequence[RawBatch], now_ms: int, label: str, written: Container[int] = ()) -> None:
-        """Raises InvalidTimestampError for the first record that is not taken. `label` is the place, for people.
+        """Raise InvalidTimestampError for the first record that is not taken. `label` is the place, for people.
 
-        `written`: indexes of batches that are there already, and are not asked about again.
+        `written`: indexes of batches that are there already, and are not checked again.
         """
         first = 0
         for number, batch in enumerate(batches):
@@ -105,13 +105,13 @@ class TimeRules:
             first += batch.header.record_count
 
     def check_times(self, times: RecordTimes, now_ms: int, label: str, *, batch: int = 0, first: int = 0) -> None:
-        """The same of records that are no batch yet; `first` is the number of the first of them in their request."""
+        """Check records that are no batch yet; `first` is the number of the first of them in their request."""
         index = times.first_outside(*self._bounds(now_ms))
         if index is not None:
             raise self._refused(times.each[index], now_ms, label, batch=batch, record=first + index)
 
     def strange(self, batches: Iterable[RecordTimes], now_ms: int) -> list[Strange]:
-        """What is written, and is to be told; empty for nearly all requests."""
+        """Return what is written with a warning; empty for nearly all requests."""
         low_ms = -_NO_LIMIT_MS if self.retention_ms is None else now_ms - self.retention_ms
         high_ms = now_ms + TIMESTAMP_AHEAD_MS
         overdue = ahead = 0

@@ -45,7 +45,7 @@ from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.types import PartitionEpoch, PartitionId, PartitionKey, Seat, TopicUid
 
 ISR_LOOK_INTERVAL_MS = 2_500
-"""... and while none is: a follower that lags is noticed so much later at most."""
+"""The interval at which a leader checks its ISR while no replica is missing: a lagging follower is noticed so late."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""ConsumerGroup: how a group is to be run, and what its coordinator and the operator say of it (`crds/consumergroups`).
+"""ConsumerGroup: the settings of a group, and the status that its coordinator and the operator write
+(`crds/consumergroups`).
 
 A group that needs nothing special needs no resource: the coordinator's broker creates it with the defaults when a
 group of that name comes to life, and deletes what it created itself when the group is forgotten. The status has two
@@ -31,13 +32,14 @@ from headrace.core.units import UNLIMITED, parse_duration_ms, parse_limited_dura
 
 GROUP_SESSION_MS_MIN = 1_000
 GROUP_SESSION_MS_MAX = 1_800_000
-"""What `spec.sessionTimeout` says beyond these counts as these: nobody heartbeats for ever, or without a pause."""
+"""The session time above which larger values of `spec.sessionTimeout` count as this: no member heartbeats seldom or
+without a pause."""
 
 
 def parse_moment_ms(text: str) -> int:
-    """`"2026-12-01T00:00:00Z"` -> 1796083200000. Raises ValueError with the accepted form."""
+    """Parse a moment: `"2026-12-01T00:00:00Z"` -> 1796083200000. Raises ValueError with the accepted form."""
     try:
-        moment = datetime.fromisoformat(text.upper())  # the API server takes "z" as well
+        moment = datetime.fromisoformat(text.upper())  # The API server takes "z" as well.
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
@@ -46,12 +48,12 @@ def parse_moment_ms(text: str) -> int:
 
 
 def format_moment(time_ms: int) -> str:
-    """In whole seconds, as `metav1.Time`."""
+    """Return the moment in whole seconds, as `metav1.Time`."""
     return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class TopicShare(NamedTuple):
-    """Partitions of one topic, as a status lists them."""
+    """The partitions of one topic, as a status lists them."""
 
     topic: str
     partitions: tuple[PartitionId, ...]
@@ -64,11 +66,11 @@ class MemberStatus:
     client_address: str = ""
     epoch: GroupEpoch = NO_GROUP_EPOCH
     topics: tuple[str, ...] = ()
-    """That exist and that it subscribes to, patterns resolved."""
+    """The topics that exist and that it subscribes to, patterns resolved."""
     assignment: tuple[TopicShare, ...] = ()
-    """What it is to have, as of `assignmentEpoch`."""
+    """The partitions that it is to have, as of `assignmentEpoch`."""
     owned: tuple[TopicShare, ...] = ()
-    """What it has, what it is giving up included."""
+    """The partitions that it has, those that it is giving up included."""
 
     @classmethod
     def parse(cls, raw: Object) -> "MemberStatus":
@@ -98,7 +100,7 @@ class TopicStatus(NamedTuple):
     topic: str
     uid: TopicUid
     lag: int | None
-    """Readable records that the group has not committed; None: not known."""
+    """The readable records that the group has not committed; None: not known."""
 
     def to_object(self) -> dict[str, Any]:
         raw: dict[str, Any] = {"topic": self.topic, "uid": self.uid, "lagKnown": self.lag is not None}
@@ -115,7 +117,7 @@ class LastReset(NamedTuple):
 class ConsumerGroupStatus:
     observed_generation: int = 0
     state: GroupState | None = None
-    """None: `Unknown`, no coordinator has said anything yet."""
+    """The state; None: `Unknown`, no coordinator has written any yet."""
     group_epoch: GroupEpoch = NO_GROUP_EPOCH
     assignment_epoch: GroupEpoch = NO_GROUP_EPOCH
     """The `group_epoch` that the members' `assignment` was made for."""
@@ -124,11 +126,11 @@ class ConsumerGroupStatus:
     topics: tuple[TopicStatus, ...] = ()
     last_reset: LastReset | None = None
     conditions: tuple[Mapping[str, Any], ...] = ()
-    """As they were read."""
+    """The conditions as they were read."""
 
     @property
     def lag(self) -> str:
-        """Of all topics together."""
+        """Return the lag of all topics together."""
         lags = [topic.lag for topic in self.topics if topic.lag is not None]
         return str(sum(lags)) if len(lags) == len(self.topics) else "unknown"
 
@@ -175,16 +177,16 @@ def _shares(raw: Iterable[Object]) -> tuple[TopicShare, ...]:
 
 
 AUTO_CREATED_LABEL = "headrace.io/auto-created"
-"""On a ConsumerGroup that nobody asked for: it goes when its group does."""
+"""The label of a ConsumerGroup that no user asked for: it goes when its group does."""
 
 GROUP_FINALIZER = "headrace.io/group"
 
 
 class Fault(NamedTuple):
-    """A field of the manifest that is taken for absent: it cannot be read."""
+    """A field of the manifest that cannot be read, and counts as absent."""
 
     field: str
-    """As `spec.pausedUntil`."""
+    """The field, such as `spec.pausedUntil`."""
     message: str
     """The field, its value, and how it is written."""
 
@@ -204,16 +206,16 @@ class ResetOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsets:
-    """Carried out once for each id, when the group is empty."""
+    """A reset of offsets, carried out once for each id, when the group is empty."""
 
     id: str
     to: ResetTo
     timestamp_ms: int | None = None
-    """Since 1970; with `Timestamp`, and only then."""
+    """The time since 1970; with `Timestamp`, and only then."""
     topics: tuple[str, ...] = ()
-    """Empty: all of the group."""
+    """The topics; empty: all of the group."""
     offsets: tuple[ResetOffset, ...] = ()
-    """With `Offsets`, and only then."""
+    """The offsets; with `Offsets`, and only then."""
 
     @classmethod
     def parse(cls, raw: Object) -> "ResetOffsets":
@@ -251,7 +253,7 @@ class ResetOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupSpec:
-    """Durations in milliseconds, None for `unlimited`."""
+    """The settings of a group: durations in milliseconds, None for `unlimited`."""
 
     cluster: str = DEFAULT_CLUSTER
     type: GroupType = GroupType.CONSUMER
@@ -259,10 +261,11 @@ class ConsumerGroupSpec:
     session_timeout_ms: int = 45_000
     offsets_retention_ms: int | None = 7 * 24 * 3_600_000
     paused_until_ms: int | None = None
-    """Since 1970; None: not paused."""
+    """The time since 1970; None: not paused."""
     reset_offsets: ResetOffsets | None = None
     faults: tuple[Fault, ...] = ()
-    """What could not be read of `pausedUntil` and `resetOffsets`: a slip in them takes no group out of service."""
+    """The parts of `pausedUntil` and `resetOffsets` that could not be read: a mistake in them takes no group out of
+    service."""
 
     @classmethod
     def parse(cls, spec: Object) -> "ConsumerGroupSpec":
@@ -280,11 +283,11 @@ class ConsumerGroupSpec:
         )
 
     def fault(self, name: str) -> str:
-        """Why the field of this name cannot be read; empty where it can."""
+        """Return why the field of this name cannot be read; empty where it can."""
         return next((fault.message for fault in self.faults if fault.field == f"spec.{name}"), "")
 
     def to_object(self) -> dict[str, Any]:
-        """The spec as a resource spells it, every default written out: `parse` gives the same back."""
+        """Return the spec as a resource spells it, every default written out: `parse` gives the same back."""
         retention_ms = self.offsets_retention_ms
         raw: dict[str, Any] = {
             "cluster": self.cluster,
@@ -319,7 +322,8 @@ class ConsumerGroup:
         return self.metadata.deletion_timestamp is not None
 
     def settings(self, now_ms: int, wall_ms: int) -> GroupSettings:
-        """For the coordinator, by the clock of `now_ms`; `wall_ms` is the same moment since 1970."""
+        """Return the settings for the coordinator, by the clock of `now_ms`; `wall_ms` is the same moment since
+        1970."""
         until_ms = self.spec.paused_until_ms
         return GroupSettings(
             assignor=self.spec.assignor,
@@ -334,7 +338,7 @@ class ConsumerGroup:
 
     @classmethod
     def parse(cls, obj: Object) -> "ConsumerGroup":
-        """Raises InvalidResourceError where the object is not a ConsumerGroup."""
+        """Parse an object. Raises InvalidResourceError where it is not a ConsumerGroup."""
         spec = ConsumerGroupSpec.parse(obj.get("spec") or {})
         try:
             status = ConsumerGroupStatus.parse(obj.get("status") or {})
@@ -355,7 +359,7 @@ class ConsumerGroup:
 def auto_created(
     name: GroupName, cluster: str, retention: Retention | None = None, group_type: GroupType = GroupType.CONSUMER
 ) -> dict[str, Any]:
-    """The manifest with which a broker creates what nobody has asked for: held from the first moment.
+    """Return the manifest with which a broker creates a group that no user asked for: held from the first moment.
 
     `retention` is that of a group which lives on while its ConsumerGroup was lost: offsets are kept no shorter for it.
     """
@@ -370,7 +374,7 @@ def auto_created(
 
 
 def _lenient(spec: Object, name: str, parse: Any, faults: list[Fault]) -> Any:
-    """None, and one more of `faults`, where it cannot be read."""
+    """Parse a field; return None, and add to `faults`, where it cannot be read."""
     try:
         return _parsed(spec, name, parse, None)
     except InvalidResourceError as error:

@@ -1,5 +1,5 @@
-"""The topics in which Headrace keeps its own records: who may use them, and their manifests, which the operator and
-brokers write in the namespace of the brokers' Leases."""
+"""The topics in which Headrace keeps its own records: which programs may use them, and their manifests, which the
+operator and brokers write in the namespace of the brokers' Leases."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,7 +87,8 @@ def commits_manifest(namespace: str, cluster: str, replicas: int) -> dict[str, A
 
 
 def staging_manifest(namespace: str, cluster: str, replicas: int) -> dict[str, Any]:
-    """Kept until a coordinator deletes it: what is committed and not yet in its partition never expires."""
+    """Return the manifest of a topic that is kept until a coordinator deletes it: what is committed and not yet in its
+    partition never expires."""
     spec = {
         "partitions": STAGING_PARTITIONS,
         "replicas": replicas,
@@ -98,5 +99,5 @@ def staging_manifest(namespace: str, cluster: str, replicas: int) -> dict[str, A
 
 
 def quantity(size: int) -> str:
-    """Whole mebibytes, as a resource says them."""
+    """Return whole mebibytes, as a resource writes them."""
     return f"{size >> 20}Mi"

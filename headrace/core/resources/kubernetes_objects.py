@@ -26,13 +26,13 @@ class BrokerPod:
     broker: BrokerId
     uid: str
     restarts: int
-    """With `uid`: one life of the broker's process."""
+    """The restarts; with `uid`, they identify one life of the broker's process."""
     running: bool
-    """False where its container has ended, or has not begun; True where nobody has said anything of it yet."""
+    """False where its container has ended, or has not begun; True where it has no status yet."""
 
     @classmethod
     def parse(cls, obj: Object) -> "BrokerPod":
-        """Raises InvalidResourceError for a Pod that is not a StatefulSet's."""
+        """Parse a Pod. Raises InvalidResourceError for one that is not a StatefulSet's."""
         metadata = Metadata.parse(obj)
         stateful_set, _, ordinal = metadata.name.rpartition("-")
         if not stateful_set or not ordinal.isdecimal():
@@ -49,7 +49,7 @@ class BrokerPod:
 
 
 def _container(status: Object) -> Object:
-    """What is said of the broker's container."""
+    """Return the status of the broker's container."""
     found: list[Object] = [each for each in status.get("containerStatuses") or () if each.get("name") == _CONTAINER]
     return found[0] if found else {}
 
@@ -68,11 +68,11 @@ class BrokerSet:
 
     @property
     def ordinals(self) -> Sequence[BrokerId]:
-        """Of the brokers that there are to be."""
+        """Return the ordinals of the brokers that there are to be."""
         return [BrokerId(number) for number in range(self.first, self.first + self.replicas)]
 
     def asks_for(self, broker: BrokerId) -> bool:
-        """Whether there is to be such a broker."""
+        """Return whether there is to be such a broker."""
         return self.first <= broker < self.first + self.replicas
 
 
@@ -83,7 +83,7 @@ class Secret:
 
     @classmethod
     def parse(cls, obj: Object) -> "Secret":
-        """Raises InvalidResourceError where a value is no base64."""
+        """Parse a Secret. Raises InvalidResourceError where a value is no base64."""
         metadata = Metadata.parse(obj)
         try:
             data = {name: b64decode(text, validate=True) for name, text in (obj.get("data") or {}).items()}
@@ -97,5 +97,5 @@ BOOTSTRAP_PORT: Final = 9701
 
 
 def bootstrap_service(cluster: str) -> str:
-    """Its name, in the brokers' namespace."""
+    """Return its name, in the brokers' namespace."""
     return f"{cluster}-bootstrap"

@@ -1,14 +1,13 @@
 """The Leases of brokers and of the operator (`coordination.k8s.io/v1`), and the addresses that a broker's may name.
 
-A broker's Lease is named `headrace-broker-<id>`: its address and its sign of life. It is a failure detector and a
-directory of addresses, nothing more: safety comes from epochs. A reader judges by its own monotonic clock since it
-last saw the Lease change; the timestamps in it are for people. By the Lease `<cluster>-operator` one of several
-operators acts; it does not carry the cluster's label, which is for the Leases of brokers.
+A broker's Lease is named `headrace-broker-<id>`: its address and a heartbeat. It is a failure detector and a directory
+of addresses, nothing more: safety comes from epochs. A reader judges by its own monotonic clock since it last saw the
+Lease change; the timestamps in it are for people. By the Lease `<cluster>-operator` one of several operators acts; it
+does not carry the cluster's label, which is for the Leases of brokers.
 
-    this machine    everybody listens on loopback (`headrace dev`): URLs of loopback
-    StatefulSet     the chart's pods: `<cluster>-<id>.<cluster>.<namespace>.svc`, with `.cluster.local` or without
-    by hand         brokers that somebody starts on other hosts: any host but loopback and link-local ones, where
-                    other services of a machine and of clouds listen
+this machine all brokers listen on loopback (`headrace dev`): URLs of loopback StatefulSet the chart's pods:
+`<cluster>-<id>.<cluster>.<namespace>.svc`, with `.cluster.local` or without by hand brokers that people start on other
+hosts: any host but loopback and link-local ones, where other services of a machine and of clouds listen
 
 A Lease can be written by more than its broker, and its URL gets requests of brokers, operators, Prometheus and
 clients. A broker knows by its own URL which of the three it is in, an operator by where it runs (`Whereabouts`, one
@@ -28,7 +27,7 @@ from headrace.core.resources.metadata import InvalidResourceError, Metadata, Obj
 from headrace.core.types import BrokerId, Incarnation, TopicUid
 
 LEASE_REGRESSED_MAX = 1_000
-"""Topics that a broker names in its Lease because their epochs went back."""
+"""The number of topics that a broker names in its Lease because their epochs went back."""
 
 
 LEASE_PREFIX = "headrace-broker-"
@@ -44,21 +43,23 @@ class BrokerLease:
     metadata: Metadata
     broker: BrokerId
     incarnation: Incarnation
-    """0 where nobody holds it."""
+    """The incarnation; 0 where no broker holds it."""
     url: str
     zone: str = ""
     draining: bool = False
     clean: bool = False
-    """The holder stopped cleanly: everything it held was on disk."""
+    """True where the holder stopped cleanly: everything it held was on disk."""
     renew_time: str = ""
-    """RFC 3339 with microseconds, as MicroTime. For people and as a sign of change; never compared with a clock."""
+    """The time in RFC 3339 with microseconds, as MicroTime. For people and as a sign of change; never compared with a
+    clock."""
     full: bool = False
-    """There is no room for records on its disk: whoever leads does not take it into an ISR."""
+    """True where there is no room for records on its disk: a leader does not take it into an ISR."""
     regressed: frozenset[TopicUid] = frozenset()
-    """Topics whose epochs in the API are below what this broker has seen: nobody is elected for them. Where they are
-    too many to be named, the first LEASE_REGRESSED_MAX."""
+    """The topics whose epochs in the API are below what this broker has seen: no leader is elected for them. Where they
+    are too many to be named, the first LEASE_REGRESSED_MAX."""
     peer_key: str = field(default="", repr=False)
-    """A random word of its process: who brings it may read Leases, as brokers may, and clients may not."""
+    """A random word of its process: a request with it comes from a program that may read Leases, as brokers may, and
+    clients may not."""
 
     @property
     def cluster(self) -> str:
@@ -69,7 +70,7 @@ class BrokerLease:
 
     @classmethod
     def parse(cls, obj: Object) -> "BrokerLease":
-        """Raises InvalidResourceError for a Lease that is not a broker's."""
+        """Parse a Lease. Raises InvalidResourceError for one that is not a broker's."""
         metadata = Metadata.parse(obj)
         broker = broker_of(metadata.name)
         if broker is None:
@@ -112,14 +113,14 @@ class BrokerLease:
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
     def _more(self) -> dict[str, str]:
-        """Only where there is any."""
+        """Return the further annotations, where there are any."""
         regressed = ",".join(sorted(self.regressed)[:LEASE_REGRESSED_MAX])
         notes = {_FULL: "true" if self.full else "", _REGRESSED: regressed, _PEER_KEY: self.peer_key}
         return {name: note for name, note in notes.items() if note}
 
 
 def broker_of(name: str) -> BrokerId | None:
-    """Whose Lease has that name; None where it is no broker's."""
+    """Return the broker of a Lease's name; None where it is no broker's."""
     ordinal = name.removeprefix(LEASE_PREFIX)
     return BrokerId(int(ordinal)) if ordinal != name and ordinal.isdecimal() else None
 
@@ -132,14 +133,14 @@ def lease_name(broker: BrokerId) -> str:
 class OperatorLease:
     metadata: Metadata
     holder: str = ""
-    """The identity of an operator process; empty where nobody holds it."""
+    """The identity of an operator process; empty where none holds it."""
     renew_time: str = ""
     acquire_time: str = ""
     transitions: int = 0
-    """How often it went to another holder."""
+    """The number of times that it went to another holder."""
 
     def held_by(self, holder: str, now: str) -> "OperatorLease":
-        """As `holder` writes it; `now` is RFC 3339 with microseconds."""
+        """Return the Lease as `holder` writes it; `now` is RFC 3339 with microseconds."""
         if holder == self.holder:
             return replace(self, renew_time=now)
         return replace(
@@ -181,7 +182,7 @@ def operator_lease_name(cluster: str) -> str:
 
 
 _CLUSTER_DOMAIN = "cluster.local"
-"""The usual one; brokers that are advertised by another one count as started by hand."""
+"""The usual domain; brokers that are advertised by another one count as started by hand."""
 
 
 class Whereabouts(Enum):
@@ -191,7 +192,7 @@ class Whereabouts(Enum):
 
     @classmethod
     def of_broker(cls, own: BrokerLease) -> "Whereabouts":
-        """As its own Lease says it."""
+        """Return the whereabouts by a broker's own Lease."""
         host = urlsplit(own.url).hostname or ""
         if is_loopback_name(host):
             return cls.THIS_MACHINE
@@ -199,7 +200,8 @@ class Whereabouts(Enum):
 
     @classmethod
     def of_operator(cls, api_server: str, *, in_pod: bool) -> "Whereabouts | None":
-        """None where its place says nothing about theirs: wherever Leases say."""
+        """Return the whereabouts by the operator's place; None where that place decides nothing about the brokers':
+        then the Leases do."""
         if in_pod:
             return cls.STATEFUL_SET
         parts = urlsplit(api_server)
@@ -207,7 +209,7 @@ class Whereabouts(Enum):
         return cls.THIS_MACHINE if is_embedded else None
 
     def allow(self, lease: BrokerLease) -> bool:
-        """Whether the Lease's URL is one that its broker can have; there may be none."""
+        """Return whether the Lease's URL is one that its broker can have; there may be none."""
         if not lease.url:
             return True
         try:
@@ -229,26 +231,26 @@ class Whereabouts(Enum):
                 assert_never(self)
 
     def checked(self, lease: BrokerLease) -> BrokerLease:
-        """The same; without URL and key where it cannot be that of its broker."""
+        """Return the same Lease, without URL and key where the URL cannot be that of its broker."""
         return lease if self.allow(lease) else replace(lease, url="", peer_key="")
 
 
 @dataclass(slots=True)
 class Doubts:
-    """Which URLs have been refused and told: each once, and again after another one."""
+    """The URLs that have been refused and reported: each once, and again after another one."""
 
     whereabouts: Whereabouts
     _told: dict[BrokerId, str] = field(default_factory=dict)
 
     def believed(self, lease: BrokerLease, warn: Callable[[str], None]) -> BrokerLease:
-        """Return the Lease as it counts. `warn` is told of one that is refused, unless it was told that already."""
+        """Return the Lease as it counts. `warn` is called with a refused one, unless that was reported already."""
         refusal = self.refusal(lease)
         if refusal is not None:
             warn(refusal)
         return self.whereabouts.checked(lease)
 
     def refusal(self, lease: BrokerLease) -> str | None:
-        """What to tell of it, if there is anything new."""
+        """Return the report about it, if there is anything new."""
         if self.whereabouts.allow(lease):
             self._told.pop(lease.broker, None)
             return None
@@ -262,7 +264,8 @@ class Doubts:
 
 
 def _is_own_name(host: str, lease: BrokerLease) -> bool:
-    """Of its pod, by the StatefulSet's headless Service, both of which have the cluster's name."""
+    """Return whether the host is its pod's, by the StatefulSet's headless Service, both of which have the cluster's
+    name."""
     own = f"{lease.cluster}-{lease.broker}.{lease.cluster}.{lease.metadata.namespace}.svc"
     return host.rstrip(".") in (own, f"{own}.{_CLUSTER_DOMAIN}")
 

@@ -67,7 +67,7 @@ class Metadata:
         )
 
     def to_object(self) -> dict[str, Any]:
-        """As it is sent: what the server sets by itself (generation, creation time) is left out."""
+        """Return the metadata as it is sent: what the server sets by itself (generation, creation time) is left out."""
         raw: dict[str, Any] = {"name": self.name}
         optional: dict[str, Any] = {
             "namespace": self.namespace,
@@ -92,7 +92,8 @@ class ConditionType(StrEnum):
     REASSIGNING = "Reassigning"
     PAUSED = "Paused"
     PREFERRED_LEADERS = "PreferredLeaders"
-    """True while all that the annotation asks for can be done; there only where the annotation is."""
+    """The condition that is True while all that the annotation asks for can be done; it is there only where the
+    annotation is."""
     IN_USE = "InUse"
     """A condition of the internal topic."""
     OFFSETS_RESET = "OffsetsReset"

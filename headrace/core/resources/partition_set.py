@@ -1,11 +1,11 @@
-"""PartitionSet: who leads and who is in sync, for at most 100 partitions of one Topic (design section 6).
+"""PartitionSet: leaders and ISRs of at most 100 partitions of one Topic (design section 6).
 
-Written by the operator and by partition leaders, always by PUT with the `resourceVersion` that was read. Each change
-of a partition raises its `partition_epoch`; a state whose `partition_epoch` is not above the one applied is ignored.
+The operator and partition leaders write it, always by PUT with the `resourceVersion` that was read. Each change of a
+partition raises its `partition_epoch`; a state whose `partition_epoch` is not above the one applied is ignored.
 
 The annotation `headrace.io/adopted: <uid>/<partition>,<partition>...` names partitions that go on with the data of
-another topic, of which brokers have directories under that uid. It is written with their first state and stays.
-A `Census` adds up the states of all partitions, for people that ask how a cluster is.
+another topic, of which brokers have directories under that uid. It is written with their first state and stays. A
+`Census` adds up the states of all partitions, for people that ask for the state of a cluster.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from headrace.core.types import (
 )
 
 PARTITIONS_PER_SET_MAX = 100
-"""Partitions in one PartitionSet: keeps the object far below the API server's 1.5 MiB."""
+"""The number of partitions in one PartitionSet: it keeps the object far below the API server's 1.5 MiB."""
 
 
 ADOPTED_ANNOTATION = "headrace.io/adopted"
@@ -40,20 +40,20 @@ class PartitionState:
 
     id: PartitionId
     leader: Seat | None
-    """None: offline."""
+    """The leader; None: offline."""
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
     replicas: tuple[BrokerId, ...]
-    """The first is the preferred leader."""
+    """The replicas; the first is the preferred leader."""
     isr: tuple[Seat, ...]
     adding: tuple[BrokerId, ...] = ()
-    """Those of `replicas` that have yet to catch up."""
+    """The ones of `replicas` that have yet to catch up."""
     removing: tuple[BrokerId, ...] = ()
-    """Those of `replicas` that go as soon as the others can do without them."""
+    """The ones of `replicas` that go as soon as the others can do without them."""
 
     @property
     def target(self) -> tuple[BrokerId, ...]:
-        """The replicas once nothing moves any more, the preferred leader first."""
+        """Return the replicas once nothing moves any more, the preferred leader first."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     @classmethod
@@ -93,7 +93,7 @@ class PartitionSet:
     topic_uid: TopicUid
     partitions: tuple[PartitionState, ...]
     deleting: bool = False
-    """Set by the operator once the Topic is really being deleted: brokers may delete the data."""
+    """True once the operator has seen that the Topic is being deleted: brokers may delete the data."""
 
     @property
     def uid(self) -> SetUid:
@@ -108,31 +108,31 @@ class PartitionSet:
 
     @property
     def adopted_uid(self) -> TopicUid | None:
-        """Whose data its adopted partitions go on with; None where there are none."""
+        """Return the uid whose data its adopted partitions go on with; None where there are none."""
         uid = self.metadata.annotations.get(ADOPTED_ANNOTATION, "").rpartition("/")[0]
         return TopicUid(uid) if uid else None
 
     @property
     def adopted(self) -> dict[PartitionId, PartitionKey]:
-        """The adopted partitions, and what they were before."""
+        """Return the adopted partitions, and what they were before."""
         uid, _, listed = self.metadata.annotations.get(ADOPTED_ANNOTATION, "").rpartition("/")
         ids = [PartitionId(int(number)) for number in listed.split(",") if number.isascii() and number.isdecimal()]
         return {number: PartitionKey(TopicUid(uid), number) for number in ids} if uid else {}
 
     def adopting(self, uid: TopicUid, partitions: Iterable[PartitionId]) -> "PartitionSet":
-        """The same set, in which these partitions go on with the data of topic `uid` as well."""
+        """Return the same set, in which these partitions go on with the data of topic `uid` as well."""
         listed = ",".join(str(number) for number in sorted({*self.adopted, *partitions}))
         annotations = {**self.metadata.annotations, ADOPTED_ANNOTATION: f"{uid}/{listed}"}
         return replace(self, metadata=replace(self.metadata, annotations=annotations))
 
     def with_partitions(self, *changed: PartitionState) -> "PartitionSet":
-        """The same set with these partitions in place of those of the same id."""
+        """Return the same set with these partitions in place of those of the same id."""
         by_id = {state.id: state for state in changed}
         return replace(self, partitions=tuple(by_id.get(p.id, p) for p in self.partitions))
 
     @classmethod
     def parse(cls, obj: Object) -> "PartitionSet":
-        """Raises InvalidResourceError where the object is not a PartitionSet."""
+        """Parse an object. Raises InvalidResourceError where it is not a PartitionSet."""
         try:
             spec = obj["spec"]
             return cls(
@@ -162,7 +162,8 @@ class PartitionSet:
 
 
 def set_name(topic: str, partition: PartitionId) -> str:
-    """The name of the PartitionSet that holds `partition`: partitions 0 to 99 of `flights` stand in `flights-0`."""
+    """Return the name of the PartitionSet that holds `partition`: partitions 0 to 99 of `flights` stand in
+    `flights-0`."""
     return f"{topic}-{partition // PARTITIONS_PER_SET_MAX}"
 
 
@@ -178,16 +179,16 @@ def _seat_object(seat: Seat) -> dict[str, int]:
 class Census:
     partitions: int
     offline: int
-    """Without a leader that lives."""
+    """Partitions without a leader that lives."""
     under_replicated: int
-    """With a replica that is not in sync, or does not live."""
+    """Partitions with a replica that is not in sync, or does not live."""
     leaders: Mapping[BrokerId, int]
     """Partitions that each broker leads; a broker that has none may be missing."""
     replicas: Mapping[BrokerId, int]
 
 
 def census(states: Iterable[PartitionState], live: Collection[Seat]) -> Census:
-    """`live` are brokers in their present life, those that drain included."""
+    """Return the census; `live` are brokers in their present life, those that drain included."""
     known = list(states)
     return Census(
         partitions=len(known),

@@ -1,4 +1,4 @@
-"""Topic: what a user asks for (`crds/topics.yaml`), parsed into numbers with the resource's defaults."""
+"""Topic: the wish of a user (`crds/topics.yaml`), parsed into numbers with the resource's defaults."""
 
 from dataclasses import dataclass, field
 from enum import EnumType, StrEnum
@@ -19,11 +19,12 @@ PAUSED_ANNOTATION = "headrace.io/paused"
 PREFERRED_ANNOTATION = "headrace.io/preferred-leaders"
 ADOPT_ANNOTATION = "headrace.io/adopt-uid"
 PLACED_ANNOTATION = "headrace.io/placed"
-"""The operator's own: `<uid>/<Places.seen>/<Places.begun>`."""
+"""The operator's own annotation: `<uid>/<Places.seen>/<Places.begun>`."""
 INTERNAL_LABEL = "headrace.io/internal"
-"""`"true"` on topics that are Headrace's own."""
+"""The label, `"true"` on topics that are Headrace's own."""
 IN_USE_FINALIZER = "headrace.io/in-use"
-"""The operator's own, on the internal topic: while it is there the topic is served as ever, whoever deletes it."""
+"""The operator's own finalizer, on the internal topic: while it is there the topic is served as before, even after a
+deletion."""
 
 
 class Durability(StrEnum):
@@ -49,13 +50,13 @@ class DeletionPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """Durations in milliseconds, sizes in bytes, None for `unlimited`."""
+    """The settings of a topic: durations in milliseconds, sizes in bytes, None for `unlimited`."""
 
     partitions: int
     cluster: str
     replicas: int
     min_insync_replicas: int
-    """Effective: `max(1, replicas - 1)` where the resource does not say."""
+    """The effective number: `max(1, replicas - 1)` where the resource has none."""
     durability: Durability
     cleanup_policy: CleanupPolicy
     retention_ms: int | None
@@ -67,9 +68,9 @@ class TopicSpec:
     max_message_bytes: int
     timestamp_type: TimestampType
     timestamps_before_max_ms: int | None
-    """How much older than the leader's clock a record may be."""
+    """The age by the leader's clock up to which a record is taken."""
     timestamps_after_max_ms: int | None
-    """How far ahead of it."""
+    """The time ahead of that clock up to which a record is taken."""
     unclean_leader_election: bool
     deletion_policy: DeletionPolicy
 
@@ -100,7 +101,7 @@ class TopicSpec:
         )
 
     def to_object(self) -> dict[str, Any]:
-        """The spec as a resource spells it, every default written out: `parse` gives the same back."""
+        """Return the spec as a resource spells it, every default written out: `parse` gives the same back."""
         return {
             "partitions": self.partitions,
             "cluster": self.cluster,
@@ -133,12 +134,12 @@ def _limit(duration_ms: int | None) -> str:
 
 
 class Places(NamedTuple):
-    """How many partitions of a topic, from 0, have had places at some time: the others are new."""
+    """The number of a topic's partitions, from 0, that have had places at some time: the others are new."""
 
     seen: int = 0
-    """They have had places for sure ..."""
+    """The number that have had places for sure ..."""
     begun: int = 0
-    """... and these may have: whoever began to place them may have died first."""
+    """... and the number that may have: an operator that began to place them may have died first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,8 @@ class Topic:
     metadata: Metadata
     spec: TopicSpec
     status: dict[str, Any] = field(default_factory=dict)
-    """As it was read; compared with what the operator would write. `reclaiming.noted_or_told` alone learns from it."""
+    """The status as it was read; compared with what the operator would write. Only `reclaiming.noted_or_told` decides
+    by it."""
 
     @property
     def full_name(self) -> TopicName:
@@ -158,17 +160,17 @@ class Topic:
 
     @property
     def is_going(self) -> bool:
-        """Whether it is being deleted: what is in use stays until it is not."""
+        """Return whether it is being deleted: one in use stays until it is not."""
         return self.metadata.deletion_timestamp is not None and IN_USE_FINALIZER not in self.metadata.finalizers
 
     @property
     def paused(self) -> bool:
-        """Whether people ask for it, in whatever case they write it: YAML takes `True` for true."""
+        """Return whether people ask for a pause, in whatever case they write it: YAML takes `True` for true."""
         return self._pause_asked.lower() == "true"
 
     @property
     def invalid_pause(self) -> str | None:
-        """What the annotation says where that is neither true nor false; then the topic is not paused."""
+        """Return the annotation's value where that is neither true nor false; then the topic is not paused."""
         return None if self._pause_asked.lower() in ("true", "false") else self._pause_asked
 
     @property
@@ -177,12 +179,13 @@ class Topic:
 
     @property
     def adopts(self) -> str:
-        """The uid of the topic whose data this one claims; empty where it claims none."""
+        """Return the uid of the topic whose data this one claims; empty where it claims none."""
         return self.metadata.annotations.get(ADOPT_ANNOTATION, "")
 
     @property
     def places(self) -> Places:
-        """None where the annotation came with a copy of another topic; all of them where it cannot be read."""
+        """Return the places; None where the annotation came with a copy of another topic; all of them where it cannot
+        be read."""
         uid, _, counts = self.metadata.annotations.get(PLACED_ANNOTATION, "").partition("/")
         if uid != self.uid:
             return Places()
@@ -192,19 +195,19 @@ class Topic:
         return Places(int(seen), int(begun))
 
     def noted(self, places: Places) -> dict[str, str]:
-        """The annotation that says so."""
+        """Return the annotation for these places."""
         return {PLACED_ANNOTATION: f"{self.uid}/{places.seen}/{places.begun}"}
 
     @classmethod
     def parse(cls, obj: Object) -> "Topic":
-        """Raises InvalidResourceError where the object is not a Topic."""
+        """Parse an object. Raises InvalidResourceError where it is not a Topic."""
         if not isinstance(obj.get("spec"), dict):
             raise InvalidResourceError("spec is missing")
         return cls(Metadata.parse(obj), TopicSpec.parse(obj["spec"]), dict(obj.get("status") or {}))
 
 
 def topic_manifest(name: str, namespace: str, spec: Object) -> dict[str, Any]:
-    """The manifest that creates a Topic with this `spec` (spelled as in the resource)."""
+    """Return the manifest that creates a Topic with this `spec` (spelled as in the resource)."""
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": API_VERSION, "kind": "Topic", "metadata": metadata, "spec": dict(spec)}
 

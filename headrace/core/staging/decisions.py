@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
-from headrace.core.coordinator_events import UnreadableRecordError
+from headrace.core.coordinator import UnreadableRecordError
 from headrace.core.limits import STAGING_LOOK_INTERVAL_MS
 from headrace.core.staging.writers import WriterName
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid

@@ -1,7 +1,7 @@
 """The requests of writers, and their answers, as JSON bodies over HTTP. `docs/protocol.md` shows them.
 
-`coordinator` says what they mean. A body that is wrong is an InvalidRequestError that names the field. Pure; called by
-the broker's routes and by the SDK.
+`writer_machine` says what they mean. A body that is wrong is an InvalidRequestError that names the field. Pure; called
+by the broker's routes and by the SDK.
 """
 
 import json
@@ -13,8 +13,8 @@ from urllib.parse import quote
 from headrace.core.errors import InvalidRequestError
 from headrace.core.fields import Fields
 from headrace.core.limits import COMMIT_WAIT_MS_MAX
-from headrace.core.staging.coordinator import CommitReceived, Status
 from headrace.core.staging.decisions import Decision, Share, StagedBatch, share_object
+from headrace.core.staging.writer_machine import CommitAsked, Status
 from headrace.core.staging.writers import WriterName, commits_partition, staging_partitions
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicName, TopicUid
 
@@ -50,7 +50,7 @@ def commit_body(batch: int, staging_uid: TopicUid, shares: Iterable[Share], *, w
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def parse_commit(body: object, request: int, writer: WriterName, staging_uid: TopicUid) -> CommitReceived:
+def parse_commit(body: object, request: int, writer: WriterName, staging_uid: TopicUid) -> CommitAsked:
     """`staging_uid`: of the staging topic as it is now. Raises InvalidRequestError."""
     fields = Fields(body, _BODY)
     uid = TopicUid(fields.text("stagingUid"))
@@ -63,7 +63,7 @@ def parse_commit(body: object, request: int, writer: WriterName, staging_uid: To
             field="stagingUid",
         )
     decision = Decision(fields.whole("batch"), uid, shares, 0, once=fields.truth("once", default=False))
-    return CommitReceived(request, writer, decision, min(fields.whole("waitMs", 0), COMMIT_WAIT_MS_MAX))
+    return CommitAsked(request, writer, decision, min(fields.whole("waitMs", 0), COMMIT_WAIT_MS_MAX))
 
 
 def status_object(status: Status) -> dict[str, Any]:

@@ -29,7 +29,7 @@ _EVENT_NAMES = {
     "count": "deprecatedCount",
     "reportingComponent": "reportingController",
 }
-"""core/v1 name -> events.k8s.io/v1 name."""
+"""The name of each member in core/v1, and in events.k8s.io/v1."""
 
 EVENT_FIELDS = frozenset(
     {"reason", "type", "source", "reportingComponent"}
@@ -49,7 +49,8 @@ def from_core_event(event: Object) -> Object:
 
 
 def complete_event(obj: Object, old: Object | None, now: datetime) -> None:
-    """The members that clients expect to be there. Raises StatusError where the event is about another namespace."""
+    """Complete the members that clients expect to be there. Raises StatusError where the event is about another
+    namespace."""
     check_micro_times("Event", obj, ("eventTime",))
     check_times("Event", obj, ("firstTimestamp", "lastTimestamp"))
     about = obj.setdefault("involvedObject", {})

@@ -1,13 +1,13 @@
 """The controllers that a bare API server leaves to others: garbage, and the end of namespaces and CRDs.
 
-    an object whose owners are all gone                          is deleted
+an object whose owners are all gone                          is deleted
     `propagationPolicy: Foreground`                              dependents first, then the owner
     `propagationPolicy: Orphan`                                  dependents lose the owner, then the owner goes
     a namespace or definition that is being deleted              its objects first, then itself
     an Event older than its time to live                         is deleted
 
-`sweep` looks at the whole state (a development API holds hundreds of objects, not millions), so it needs no memory of
-its own and is right after any restart. The shell calls it after each change.
+`sweep` reads the whole state (a development API holds hundreds of objects, not millions), so it needs no memory of its
+own and is right after any restart. The shell calls it after each change.
 
 A namespace that is being deleted says in five conditions why it is still there. Their types, reasons and messages are
 those of `pkg/controller/namespace/deletion` in Kubernetes: three of what may fail there and cannot here, one that
@@ -25,7 +25,7 @@ from headrace.dev.api.operations import Operations, Target
 from headrace.dev.api.strategy import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeleteOptions
 
 DEV_EVENT_TTL_S = 3_600
-"""Events are records of the moment: they expire as on a cluster."""
+"""The time to live of Events, which expire as on a cluster."""
 
 
 _NEVER_FAILS = (
@@ -41,7 +41,8 @@ _NO_FINALIZERS = ("ContentHasNoFinalizers", "All content-preserving finalizers f
 
 
 def with_deletion_conditions(namespace: Object, inside: Mapping[Key, Object], now: datetime) -> Object | None:
-    """A copy that says so of what is still `inside`, one object at least; None where it says so already."""
+    """Return a copy whose conditions describe what is still `inside`, one object at least; None where they do so
+    already."""
     conditions = [_condition(kind, "False", reason, message) for kind, reason, message in _NEVER_FAILS]
     conditions += [_remaining(inside), _held(inside.values())]
     before = {each["type"]: each for each in namespace["status"].get("conditions", ())}
@@ -75,7 +76,7 @@ def _held(objects: Iterable[Object]) -> Object:
 
 
 def _dotted(resource: GroupResource) -> str:
-    """With the dot where the group is empty, too, as Kubernetes has it."""
+    """Return the name with the dot where the group is empty, too, as Kubernetes has it."""
     return f"{resource.plural}.{resource.group}"
 
 
@@ -89,7 +90,7 @@ class Collector:
         self._store = operations.store
 
     def sweep(self) -> None:
-        """Do all that can be done now. What that makes possible is done next time: each change wakes the caller."""
+        """Do all that can be done now. The rest is done next time: each change wakes the caller."""
         for key, obj in self._objects():
             if self._store.get(key) is not obj:
                 continue
@@ -150,7 +151,7 @@ class Collector:
             self._operations.settle(key, orphan)
 
     def _delete(self, key: Key) -> None:
-        """Delete as a client would; what is being deleted already stays in the hands of its finalizers."""
+        """Delete as a client would; an object that is being deleted already waits for its finalizers."""
         kind = self._operations.catalog.of_resource(key.resource)
         obj = self._store.get(key)
         if kind is not None and obj is not None and "deletionTimestamp" not in obj["metadata"]:
@@ -163,7 +164,7 @@ class Collector:
         return bool(owners) and all(self._is_absent(owner, key.namespace) for owner in owners)
 
     def _is_absent(self, owner: Object, namespace: str) -> bool:
-        # Of kinds that are not served here nothing can be known: such an owner is taken to exist.
+        # Nothing can be known of kinds that are not served here: such an owner is taken to exist.
         if self._operations.catalog.of_kind(owner["apiVersion"], owner["kind"]) is None:
             return False
         found = self._store.key_of_uid(owner["uid"])

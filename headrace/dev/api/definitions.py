@@ -20,7 +20,8 @@ _QUALIFIED_KIND = GroupResource("apiextensions.k8s.io", "CustomResourceDefinitio
 
 
 def read_definition(obj: Object) -> list[str]:
-    """Only as deep as people err: what a schema says is the schema's own matter. Raises UndecodableError."""
+    """Read a definition only as deep as people make mistakes: the content of a schema is the schema's own matter.
+    Raises UndecodableError."""
     read_outline(obj)
     spec = obj.get("spec") or {}
     check_type(spec.get("names"), "v1.CustomResourceDefinitionNames", "CustomResourceDefinitionSpec.spec.names")
@@ -35,7 +36,7 @@ def read_definition(obj: Object) -> list[str]:
 
 
 def complete_definition(obj: Object, old: Object | None, now: datetime) -> None:
-    """Defaults, validation, finalizer and status of a definition. Raises StatusError 422."""
+    """Add defaults, validation, finalizer and status to a definition. Raises StatusError 422."""
     spec = obj.setdefault("spec", {})
     if causes := list(_errors(obj["metadata"]["name"], spec)):
         raise invalid(_QUALIFIED_KIND, obj["metadata"]["name"], causes)
@@ -50,7 +51,7 @@ def complete_definition(obj: Object, old: Object | None, now: datetime) -> None:
 
 
 def kinds_of(definition: Object) -> tuple[Kind, ...]:
-    """One kind for each version that is served."""
+    """Return one kind for each version that is served."""
     return tuple(_kind(definition["spec"], version) for version in definition["spec"]["versions"] if version["served"])
 
 
@@ -121,7 +122,8 @@ def _version_errors(version: Object, path: str) -> Iterator[Cause]:
 
 
 def _rule_errors(schema: Schema, path: str) -> Iterator[Cause]:
-    """A rule that does not compile is refused with the definition, not met by the first object."""
+    """Yield errors of rules: a rule that does not compile is refused with the definition, not met by the first
+    object."""
     for index, rule in enumerate(schema.rules):
         try:
             cel.compile(rule.expression)

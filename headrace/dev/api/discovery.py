@@ -7,7 +7,7 @@ from headrace.dev.api.objects import Object, api_version
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
-"""The same, in the order in which a kube-apiserver lists them for custom resources."""
+"""The same verbs, in the order in which a kube-apiserver lists them for custom resources."""
 _SUBRESOURCE_VERBS = ["get", "patch", "update"]
 REVIEW_GROUP = "authorization.k8s.io"
 _REVIEW: Object = {
@@ -30,7 +30,7 @@ def group_list(catalog: Catalog) -> Object:
 
 
 def group(catalog: Catalog, name: str) -> Object | None:
-    """One group; None where it is not served."""
+    """Return one group; None where it is not served."""
     versions = _versions(catalog, name)
     if not versions:
         return None
@@ -39,7 +39,7 @@ def group(catalog: Catalog, name: str) -> Object | None:
 
 
 def resource_list(catalog: Catalog, group_name: str, version: str) -> Object | None:
-    """The resources of one group and version; None where it is not served."""
+    """Return the resources of one group and version; None where it is not served."""
     resources = [
         entry
         for aggregated in _resources(catalog, group_name, version)
@@ -56,7 +56,7 @@ def resource_list(catalog: Catalog, group_name: str, version: str) -> Object | N
 
 
 def aggregated(catalog: Catalog, *, core: bool) -> Object:
-    """Everything at once: the core group under `/api`, all others under `/apis`."""
+    """Return everything at once: the core group under `/api`, all others under `/apis`."""
     items = []
     for name in _groups(catalog):
         if (name == "") is core:

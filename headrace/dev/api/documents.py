@@ -1,10 +1,10 @@
 """Request bodies: JSON or YAML (of three kinds protobuf, too) in, plain values out. Pure.
 
-The fields that a JSON body names twice are told as well. kubectl sends Namespaces, Secrets and Services that it creates
-in Kubernetes' protobuf envelope: four magic bytes and a `runtime.Unknown` (type, then the object's own bytes). Nothing
-but `metadata` can matter of a Namespace. Every other kind is answered with 415, and its clients send JSON. The wire
-format is that of the Protocol Buffers encoding guide, the field numbers are those of the `generated.proto` files of
-apimachinery and of the API.
+The fields that a JSON body names twice are reported as well. kubectl sends Namespaces, Secrets and Services that it
+creates in Kubernetes' protobuf envelope: four magic bytes and a `runtime.Unknown` (type, then the object's own bytes).
+Nothing but `metadata` can matter of a Namespace. Every other kind is answered with 415, and its clients send JSON. The
+wire format is that of the Protocol Buffers encoding guide, the field numbers are those of the `generated.proto` files
+of apimachinery and of the API.
 """
 
 import base64
@@ -29,7 +29,8 @@ _MAPS = {11: "labels", 12: "annotations"}
 
 
 def read_protobuf(body: bytes) -> Object | None:
-    """The object in `body`; None for another kind, or what is no envelope. Raises ValueError where it breaks off."""
+    """Return the object in `body`; None for another kind, or for bytes that are no envelope. Raises ValueError where it
+    breaks off."""
     if not body.startswith(_MAGIC):
         return None
     envelope = dict(_fields(body[len(_MAGIC) :]))
@@ -80,7 +81,8 @@ def _service(message: bytes) -> Object:
 
 
 def _service_spec(message: bytes) -> Object:
-    """What `kubectl create service` can say. Raises ValueError for anything else: it must not be lost in silence."""
+    """Return what `kubectl create service` can express. Raises ValueError for anything else, which must not be lost in
+    silence."""
     spec: Object = {"ports": [], "selector": {}}
     for number, value in _fields(message):
         if number == 1:
@@ -121,13 +123,14 @@ def _metadata(message: bytes) -> Object:
 
 
 def _entry(message: bytes) -> tuple[str, bytes]:
-    """Of a map: key and value."""
+    """Return key and value of a map's entry."""
     entry = dict(_fields(message))
     return entry.get(1, b"").decode(), entry.get(2, b"")
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The length-delimited fields of a message, and its varints as they are encoded; other numbers are skipped."""
+    """Yield the length-delimited fields of a message, and its varints as they are encoded; other numbers are
+    skipped."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
@@ -164,22 +167,23 @@ JSON = "application/json"
 YAML = "application/yaml"
 _SUMMARY_BYTES = 30
 _UNSAID = "application/octet-stream"
-"""What a body without Content-Type is taken for by HTTP; here it is JSON, as `kubectl create --raw` sends it."""
+"""The media type that HTTP gives a body without Content-Type; here it is JSON, as `kubectl create --raw` sends it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     value: Any
     duplicates: tuple[str, ...] = ()
-    """Paths of fields that the body names more than once; the last one counts."""
+    """The paths of fields that the body names more than once; the last one counts."""
     summary: str = ""
     """The beginning of the body, for messages."""
 
 
 def decode(body: bytes, media_type: str, kind: str = "") -> Document:
-    """Raises StatusError 415 for another media type, 400 for a body that cannot be read as an object of `kind`.
+    """Decode a body. Raises StatusError 415 for another media type, 400 for a body that cannot be read as an object of
+    `kind`.
 
-    A web page can send a body without Content-Type unasked, too: `routes` refuses it by what its browser says.
+    A web page can send a body without Content-Type unasked, too: `routes` refuses it by its browser's headers.
     """
     if media_type in (JSON, _UNSAID) or media_type.endswith("+json"):
         return _decode_json(body, kind)
@@ -191,7 +195,7 @@ def decode(body: bytes, media_type: str, kind: str = "") -> Document:
 
 
 def decode_patch(body: bytes) -> Document:
-    """A patch in JSON. Raises StatusError 400 with the complaint of Go's JSON reader."""
+    """Decode a patch in JSON. Raises StatusError 400 with the complaint of Go's JSON reader."""
     try:
         json.loads(body, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -206,7 +210,7 @@ _COMPLAINTS = {
     "Expecting ':' delimiter": "after object key",
     "Extra data": "after top-level value",
 }
-"""What Python's JSON reader says -> what Go's says."""
+"""The complaints of Python's JSON reader, and those of Go's."""
 
 
 def _complaint(error: json.JSONDecodeError) -> str:
@@ -254,7 +258,7 @@ def _decode_json(body: bytes, kind: str) -> Document:
         raise _unreadable(body, f"json parse error: {_complaint(error)}", kind) from error
     except (ValueError, RecursionError) as error:
         raise _unreadable(body, f"json parse error: {error}", kind) from error
-    # Where the fields stand that come twice is worth a second look, but only when there are some.
+    # Finding where the repeated fields stand takes a second pass, made only when there are some.
     duplicates = tuple(_repeated(json.loads(body, object_pairs_hook=_Pairs), "")) if repeats else ()
     return Document(value, duplicates, _summary(body))
 
@@ -286,15 +290,15 @@ _JsonLoader.yaml_implicit_resolvers = {
 
 
 def load_yaml(text: bytes | str) -> list[Any]:
-    """Every document of a YAML stream. Raises yaml.YAMLError."""
-    # A safe loader: it constructs plain values only.
+    """Return every document of a YAML stream. Raises yaml.YAMLError."""
+    # The loader is a safe one: it constructs plain values only.
     return [document for document in yaml.load_all(text, Loader=_JsonLoader) if document is not None]
 
 
 def _decode_yaml(body: bytes) -> Document:
     try:
         documents = load_yaml(body)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # too long a number, too deep a list
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # The number is too long, or the list too deep.
         raise _unreadable(body, f"yaml parse error: {error}") from error
     if len(documents) != 1:
         raise _unreadable(body, "one YAML document is wanted")
@@ -302,7 +306,7 @@ def _decode_yaml(body: bytes) -> Document:
 
 
 class _RepeatingLoader(_JsonLoader):
-    """Remembers which names come twice in one mapping, and where."""
+    """A loader that remembers which names come twice in one mapping, and where."""
 
     def __init__(self, stream: bytes) -> None:
         super().__init__(stream)
@@ -318,7 +322,7 @@ class _RepeatingLoader(_JsonLoader):
 
 
 def _yaml_complaint(error: Exception) -> str:
-    """As Go's YAML reader, which is made after the same model, says it."""
+    """Return the error in the words of Go's YAML reader, which is made after the same model."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return str(error)
     wanted = re.fullmatch(r"expected (?:the )?(.*), but found .*", error.problem or "")
@@ -327,7 +331,7 @@ def _yaml_complaint(error: Exception) -> str:
 
 
 def decode_apply(body: bytes) -> Document:
-    """The object in part that is applied, in YAML; its duplicates are sentences. Raises StatusError 400."""
+    """Decode the partial object that is applied, in YAML; its duplicates are sentences. Raises StatusError 400."""
     loader = _RepeatingLoader(body)
     try:
         value = loader.get_single_data()
@@ -363,7 +367,7 @@ def _unreadable(body: bytes, why: str, kind: str = "") -> StatusError:
 
 
 def _summary(body: bytes) -> str:
-    """The beginning: as text where it looks like an object, else in hexadecimal."""
+    """Return the beginning: as text where it looks like an object, else in hexadecimal."""
     if not body:
         return "<empty>"
     start = body[:_SUMMARY_BYTES]

@@ -1,11 +1,11 @@
-"""Sets of fields: which parts of an object somebody owns, as `metadata.managedFields` writes them (FieldsV1). Pure.
+"""Sets of fields: which parts of an object a manager owns, as `metadata.managedFields` writes them (FieldsV1). Pure.
 
 A path is a tuple of steps, each spelled as in FieldsV1: `f:spec` a member, `k:{"type":"Ready"}` the element of a list
 with these keys, `v:"x"` the element of a set that is this value. A set holds the path of an object or list beside those
 of its parts only where the thing itself is owned.
 
-`fields_of` gives what somebody owns who applies an object; `compare` gives what somebody takes who changes one. Both
-walk the object by its `Shape`. What is null counts as a value; what is not there, as none.
+`fields_of` returns what a manager owns that applies an object; `compare` returns what a manager takes that changes one.
+Both walk the object by its `Shape`. What is null counts as a value; what is not there, as none.
 """
 
 import json
@@ -36,7 +36,7 @@ def element_that_is(value: Any) -> str:
 
 
 def encode(fields: FieldSet) -> Object:
-    """As FieldsV1: an object within an object for each step."""
+    """Encode as FieldsV1: an object within an object for each step."""
     tree: Object = {}
     for path in sorted(fields):
         node = tree
@@ -47,17 +47,17 @@ def encode(fields: FieldSet) -> Object:
 
 
 def decode(tree: Any) -> FieldSet:
-    """Raises ValueError where it is no FieldsV1."""
+    """Decode FieldsV1. Raises ValueError where it is none."""
     return frozenset(_paths(tree, ()))
 
 
 def shown(path: Path) -> str:
-    """As messages name it: `.status.conditions[type="Ready"].status`."""
+    """Return a path as messages name it: `.status.conditions[type="Ready"].status`."""
     return "".join(_shown_step(step) for step in path)
 
 
 def in_order(fields: Iterable[Path]) -> list[Path]:
-    """As messages list them: of each object first the members that are owned as a whole."""
+    """Return paths as messages list them: of each object first the members that are owned as a whole."""
     return sorted(fields, key=lambda path: [*((1, step) for step in path[:-1]), (0, path[-1])])
 
 
@@ -101,14 +101,14 @@ _NOTHING: Final = object()
 
 @dataclass(slots=True)
 class Comparison:
-    """The fields of a new object that an old one had not or had otherwise, and those that it has no more."""
+    """The fields of a new object that an old one lacked or had with other values, and those that it has no more."""
 
     written: set[Path] = field(default_factory=set)
     removed: set[Path] = field(default_factory=set)
 
 
 def step_of(element: Any, shape: Shape) -> str:
-    """How a list of this shape tells `element` from the others."""
+    """Return how a list of this shape distinguishes `element` from the others."""
     if shape.is_set or not isinstance(element, dict):
         return element_that_is(element)
     items = shape.items or ANY
@@ -122,7 +122,7 @@ def step_of(element: Any, shape: Shape) -> str:
 
 
 def parts(value: Any, shape: Shape) -> Iterator[tuple[str, Any, Shape]]:
-    """Each part of `value`, which must have parts: its step, itself, its shape."""
+    """Yield each part of `value`, which must have parts: its step, itself, its shape."""
     if isinstance(value, dict):
         for name, child in value.items():
             yield member(name), child, shape.of(name) or ANY
@@ -132,7 +132,7 @@ def parts(value: Any, shape: Shape) -> Iterator[tuple[str, Any, Shape]]:
 
 
 def fields_of(value: Any, shape: Shape) -> FieldSet:
-    """The fields of an object that is applied. A struct is none itself, what its members are suffices."""
+    """Return the fields of an object that is applied. A struct is none itself; its members suffice."""
     return frozenset(_fields_of(value, shape, ()))
 
 
@@ -143,7 +143,7 @@ def compare(old: Any, new: Any, shape: Shape) -> Comparison:
 
 
 def with_structs(fields: Iterable[Path], shape: Shape) -> FieldSet:
-    """The set, and the structs that its fields are in: they stay as long as one of their members does."""
+    """Return the set, and the structs that its fields are in: they stay as long as one of their members does."""
     found: set[Path] = set()
     for path in fields:
         found.add(path)
@@ -179,7 +179,7 @@ def _compare(old: Any, new: Any, shape: Shape, path: Path, found: Comparison) ->
         _compare_parts(old, new, shape, path, found)
     elif old is not _NOTHING and new is not _NOTHING:
         found.written.add(path)
-        # One of them may have parts where the other is plain: in fields without a schema anything may become anything.
+        # One of them may have parts where the other is plain: in fields without a schema any type may become any other.
         before, after = (value if shape.has_parts(value) else _NOTHING for value in (old, new))
         _compare_parts(before, after, shape, path, found)
     if path and old is _NOTHING:
@@ -189,7 +189,8 @@ def _compare(old: Any, new: Any, shape: Shape, path: Path, found: Comparison) ->
 
 
 def _has_comparable_parts(old: Any, new: Any, shape: Shape) -> bool:
-    """Of two that are of one type, or of the one that is there. Empty ones are compared as a whole."""
+    """Return whether two of one type, or the one that is there, have parts to compare. Empty ones are compared as a
+    whole."""
     values = [value for value in (old, new) if value is not _NOTHING and value is not None]
     same = all(type(value) is type(values[0]) for value in values)
     return same and any(values) and all(shape.has_parts(value) for value in values)

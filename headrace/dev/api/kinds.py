@@ -1,4 +1,4 @@
-"""What the API knows of a kind: its names, its columns, and the two or three ways in which kinds differ.
+"""The facts about a kind: its names, its columns, and the two or three ways in which kinds differ.
 
 A `Kind` is made from a CustomResourceDefinition (`definitions`) or stands in `builtin`. The `Catalog` holds those
 that are served; custom ones come and go with their definitions.
@@ -16,19 +16,19 @@ from headrace.dev.api.typed_members import read_outline
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a Table. `cell` gives its value for an object at a moment."""
+    """One column of a Table. `cell` returns its value for an object at a moment."""
 
     name: str
     type: str
     description: str
     cell: Callable[[Object, datetime], Any]
     priority: int = 0
-    """Above 0: shown by `-o wide` alone."""
+    """The priority; above 0 the column is shown by `-o wide` alone."""
     format: str = ""
 
 
 def _keep(obj: Object, old: Object | None, now: datetime) -> None:
-    """A kind to which the server adds nothing."""
+    """Leave the object as it is: the server adds nothing to this kind."""
 
 
 def _same(obj: Object) -> Object:
@@ -50,25 +50,25 @@ class Kind:
     schema: Schema | None = None
     """The structural schema of a custom resource; None for the kinds that Kubernetes itself defines."""
     shape: Shape | None = None
-    """How the parts of a custom resource are merged; None for the kinds that Kubernetes itself defines."""
+    """The rules by which parts of a custom resource are merged; None for the kinds that Kubernetes itself defines."""
     description: str = ""
     counts_generations: bool = True
     unconditional_update: bool = False
-    """A PUT without resourceVersion is accepted. Custom resources and Leases refuse it."""
+    """True where a PUT without resourceVersion is accepted. Custom resources and Leases refuse it."""
     create_on_update: bool = False
-    """A PUT of an object that is not there creates it."""
+    """True where a PUT of an object that is not there creates it."""
     name_is_label: bool = False
-    """Names are DNS labels, not subdomains."""
+    """True where names are DNS labels, not subdomains."""
     fields: frozenset[str] = frozenset()
-    """What field selectors may ask for besides name and namespace."""
+    """The fields that field selectors may use besides name and namespace."""
     read: Callable[[Object], list[str]] = read_outline
-    """Bring the members of a written object into the form that is stored; returns the paths of unknown ones, removed.
-    Only for kinds without a schema. Raises UndecodableError."""
+    """A function that brings the members of a written object into the form that is stored, and returns the paths of
+    unknown ones, removed. Only for kinds without a schema. Raises UndecodableError."""
     complete: Callable[[Object, Object | None, datetime], None] = _keep
-    """Add what the server adds to a written object; the second argument is the old one, None on create.
-    Raises StatusError."""
+    """A function that adds what the server adds to a written object; the second argument is the old one, None on
+    create. Raises StatusError."""
     stored_as: GroupResource | None = None
-    """Where the objects live, when this kind is another view of them."""
+    """The resource under which the objects are stored, when this kind is another view of them."""
     to_stored: Callable[[Object], Object] = _same
     from_stored: Callable[[Object], Object] = _same
 
@@ -82,7 +82,7 @@ class Kind:
 
     @property
     def qualified(self) -> GroupResource:
-        """The kind with its group, as error messages name it: `Topic.headrace.io`."""
+        """Return the kind with its group, as error messages name it: `Topic.headrace.io`."""
         return GroupResource(self.group, self.kind)
 
     @property
@@ -111,11 +111,11 @@ class Catalog:
         return self._kinds.get((group, version, plural))
 
     def of_kind(self, version: str, kind: str) -> Kind | None:
-        """By the `apiVersion` and `kind` that objects carry."""
+        """Return the kind with the `apiVersion` and `kind` that objects carry."""
         return next((k for k in self if k.api_version == version and k.kind == kind), None)
 
     def of_resource(self, resource: GroupResource) -> Kind | None:
-        """The kind whose objects are stored under `resource`."""
+        """Return the kind whose objects are stored under `resource`."""
         return next((k for k in self if k.resource == resource), None)
 
     def replace_group_resource(self, resource: GroupResource, kinds: tuple[Kind, ...]) -> None:

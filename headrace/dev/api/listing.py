@@ -1,10 +1,10 @@
 """Lists of objects: which objects a list or a watch selects, and in which pages a list comes. Pure.
 
-Label selectors are parsed in Kubernetes' own steps (apimachinery's `labels.Parse`), because its complaints name what
-stands where something else was expected, and people read them: `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`,
-`a`, `!a`, `a>1`, `a<1`, joined by commas. Field selectors are `path=value`, `path==value` and `path!=value` over the
-paths that a kind offers, joined by commas; a backslash takes the meaning from a comma, an equals sign or a backslash in
-a value.
+Label selectors are parsed in Kubernetes' own steps (apimachinery's `labels.Parse`), because its complaints name the
+token that stands where another was expected, and people read them: `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin
+(b,c)`, `a`, `!a`, `a>1`, `a<1`, joined by commas. Field selectors are `path=value`, `path==value` and `path!=value`
+over the paths that a kind offers, joined by commas; a backslash takes the meaning from a comma, an equals sign or a
+backslash in a value.
 
 A token names the last object of a page; each page reads the state of its own moment.
 """
@@ -31,7 +31,7 @@ _END = ""
 
 
 def parse_labels(text: str) -> tuple[Test, ...]:
-    """Raises StatusError 400 where `text` is not a label selector."""
+    """Parse label selectors. Raises StatusError 400 where `text` is not a label selector."""
     return tuple(_Parser(_TOKEN.findall(text)).requirements())
 
 
@@ -82,7 +82,7 @@ class _Parser:
         return token
 
     def _members(self) -> list[str]:
-        """`(a,b)`; what a comma leaves out is the empty value."""
+        """Return the members of `(a,b)`; a missing value between commas is the empty value."""
         if (token := self._take()) != "(":
             raise _unparsed(f"found '{token}' expected: '('")
         members: list[str] = []
@@ -158,11 +158,11 @@ _TERM = re.compile(r"((?:[^,\\]|\\.)*)(?:,|$)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a list or watch wants to see; empty selectors match everything."""
+    """The objects that a list or watch selects; empty selectors match everything."""
 
     labels: tuple[Test, ...] = ()
     fields: tuple[tuple[str, bool, str], ...] = ()
-    """(path, whether it must be equal, value)."""
+    """The field tests as (path, whether it must be equal, value)."""
 
     def matches(self, obj: Object) -> bool:
         found = obj["metadata"].get("labels", {})
@@ -172,7 +172,7 @@ class Selection:
 
 
 def parse_fields(text: str, offered: frozenset[str]) -> tuple[tuple[str, bool, str], ...]:
-    """Raises StatusError 400 where `text` is not a field selector, or names a path that is not `offered`."""
+    """Parse field selectors. Raises StatusError 400 where `text` is none, or names a path that is not `offered`."""
     terms = []
     for term in filter(None, (found[1] for found in _TERM.finditer(text))):
         found = re.fullmatch(r"([^=!]*)(!=|==|=)(.*)", term, re.DOTALL)
@@ -197,7 +197,7 @@ def _unescaped_character(character: str) -> StatusError:
 
 
 def field_of(obj: Object, path: str) -> str:
-    """The value at a dotted path as field selectors compare it; empty where there is none."""
+    """Return the value at a dotted path as field selectors compare it; empty where there is none."""
     found: Any = obj
     for part in path.split("."):
         found = found.get(part) if isinstance(found, dict) else None
@@ -211,14 +211,14 @@ def field_of(obj: Object, path: str) -> str:
 
 
 _Place = tuple[str, str]
-"""(namespace, name)."""
+"""The namespace and the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
     selection: Selection = field(default_factory=Selection)
     limit: int = 0
-    """0: all."""
+    """The size of a page; 0: all."""
     after: str = ""
     """The `continue` token of the page before."""
     not_older_than: int = 0
@@ -234,7 +234,7 @@ class Listing:
 
 
 def page_of(objects: list[Object], revision: int, options: ListOptions) -> Listing:
-    """The page of `objects`, sorted by place, that `options` ask for. Raises StatusError 400 for a bad token."""
+    """Return the page of `objects`, sorted by place, that `options` ask for. Raises StatusError 400 for a bad token."""
     found = [obj for obj in objects if options.selection.matches(obj)]
     if options.after:
         start = _read_token(options.after)

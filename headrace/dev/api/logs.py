@@ -1,13 +1,13 @@
 """`kubectl logs`: the log file of the process behind a Pod, its end or all of it, and as it grows.
 
-One response per request, until the reader leaves, the Pod is gone or the server stops. Nothing tells this process that
-another one has written, so a follower looks again every DEV_LOG_POLL_MS. A Pod whose process was started again shows
-all of its lives: the file does.
+One response per request, until the reader leaves, the Pod is gone or the server stops. This process is not notified
+when another one has written, so a follower polls every DEV_LOG_POLL_MS. A Pod whose process was started again shows all
+of its lives: the file does.
 
-Our processes begin a line with the local time (`2026-11-21 09:00:00,123`); what does not, a traceback, belongs to the
-line before it. The options are those of `kubectl logs`; the refusals are a kube-apiserver's and a kubelet's. A `Tail`
-owns the open file until `close`, goes on in the next file where it is rolled, and keeps only a bounded piece of it in
-memory; a file that is not there yet is an empty one.
+Our processes begin a line with the local time (`2026-11-21 09:00:00,123`); a line that does not, as in a traceback,
+belongs to the line before it. The options are those of `kubectl logs`; the refusals are a kube-apiserver's and a
+kubelet's. A `Tail` owns the open file until `close`, goes on in the next file where it is rolled, and keeps only a
+bounded piece of it in memory; a file that is not there yet is an empty one.
 """
 
 import asyncio
@@ -35,16 +35,16 @@ from headrace.dev.api.status import (
 from headrace.http2.aiohttp_web import web
 
 DEV_LOG_READ_BYTES = 64 << 10
-"""`kubectl logs` reads a file in pieces of this size."""
+"""The size of the pieces in which `kubectl logs` reads a file."""
 DEV_LOG_LINE_BYTES_MAX = 1 << 20
-"""A longer line of a log is shown in parts."""
+"""The size of a line above which it is shown in parts."""
 DEV_LOG_POLL_MS = 200
-"""`kubectl logs -f` looks this often whether a log has grown."""
+"""The interval at which `kubectl logs -f` checks whether a log has grown."""
 
 
 class Tail:
     def __init__(self, path: Path, last: int | None) -> None:
-        """Begins `last` lines before the end; None: at the beginning."""
+        """Begin `last` lines before the end; None: at the beginning."""
         self._path = path
         self._file = _opened(path)
         self._rest = b""
@@ -57,7 +57,7 @@ class Tail:
             self._file.close()
 
     def new_lines(self) -> Iterator[list[bytes]]:
-        """Whole lines that have come since the last call, in pieces."""
+        """Yield whole lines that have come since the last call, in pieces."""
         yield from self._read()
         if self._was_left():
             self.close()
@@ -66,7 +66,7 @@ class Tail:
             yield from self._read()
 
     def take_rest(self) -> bytes:
-        """What has come of a line without an end; it is not told again."""
+        """Return the beginning of a line without an end; it is not returned again."""
         rest, self._rest = self._rest, b""
         return rest
 
@@ -79,7 +79,7 @@ class Tail:
             yield lines
 
     def _was_left(self) -> bool:
-        """The writer has begun another file under this name, or this one anew."""
+        """Return whether the writer has begun another file under this name, or this one anew."""
         try:
             now = self._path.stat()
         except FileNotFoundError:
@@ -90,7 +90,7 @@ class Tail:
 
 
 def start_of_last(file: BinaryIO, lines: int) -> int:
-    """Where the last so many lines begin, which may be fewer; a last line without an end is one."""
+    """Return where the last so many lines begin, which may be fewer; a last line without an end is one."""
     end = at = file.seek(0, os.SEEK_END)
     if not lines or not end:
         return end
@@ -130,7 +130,7 @@ class LogOptions:
 
 
 def read_log_options(query: Mapping[str, str], pod: str, now: datetime) -> LogOptions:
-    """Raises StatusError 400, 422."""
+    """Parse the options. Raises StatusError 400, 422."""
     tail, limit, seconds = (_number(query, name) for name in ("tailLines", "limitBytes", "sinceSeconds"))
     since = _moment(query.get("sinceTime"))
     causes = list(_causes(tail, limit, seconds, since))
@@ -150,7 +150,7 @@ def read_log_options(query: Mapping[str, str], pod: str, now: datetime) -> LogOp
 
 
 def check_container(pod: Object, options: LogOptions) -> None:
-    """Raises StatusError 400 where it is not told which, is not there, or has no earlier life on record."""
+    """Raise StatusError 400 where the container is not named, is not there, or has no earlier life on record."""
     name, containers = pod["metadata"]["name"], [c.get("name", "") for c in pod["spec"].get("containers", ())]
     if options.container and options.container not in containers:
         raise bad_request(f"container {options.container} is not valid for pod {name}")
@@ -163,7 +163,7 @@ def check_container(pod: Object, options: LogOptions) -> None:
 
 
 class Shown:
-    """What a reader sees of lines that are given in the order of the file."""
+    """A filter that yields what a reader sees of lines, which are given in the order of the file."""
 
     def __init__(self, options: LogOptions) -> None:
         self._options = options
@@ -225,12 +225,12 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def _truth(query: Mapping[str, str], name: str) -> bool:
-    """As Kubernetes reads query parameters: there without a value is yes."""
+    """Return a query parameter's truth as Kubernetes reads it: a parameter without a value is true."""
     return name in query and query[name].lower() not in ("false", "0")
 
 
 def _before(now: datetime, seconds: int) -> datetime | None:
-    """None where that is before all time."""
+    """Return the time so many seconds before; None where that is before all time."""
     try:
         return now - timedelta(seconds=seconds)
     except OverflowError:
@@ -252,18 +252,19 @@ def _moment(text: str | None) -> datetime | None:
 
 
 ORDINAL = "{ordinal}"
-"""Stands for a Pod's number in the name of its log file."""
+"""The placeholder of a Pod's number in the name of its log file."""
 _ORDINAL_LABEL = "apps.kubernetes.io/pod-index"
 
 
 class PodLogs:
     def __init__(self, operations: Operations, pattern: Path | None) -> None:
-        """`pattern` is where the Pods of the StatefulSet log to, with ORDINAL in it; None: nothing runs here."""
+        """Take `pattern`, the path of the logs of the StatefulSet's Pods, with ORDINAL in it; None: nothing runs
+        here."""
         self._operations = operations
         self._pattern = pattern
 
     def add_to(self, app: web.Application) -> None:
-        """Before the routes of the resources, whose paths look alike."""
+        """Add the routes; must come before the routes of the resources, whose paths look alike."""
         app.router.add_route("*", "/api/v1/namespaces/{namespace}/pods/{name}/log", self._handle)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -297,7 +298,8 @@ class PodLogs:
         return response
 
     def _path(self, pod: Object) -> Path | None:
-        """None where nothing runs yet. Raises StatusError 404 for a Pod on a node that is not there."""
+        """Return the path; None where nothing runs yet. Raises StatusError 404 for a Pod on a node that is not
+        there."""
         if "nodeName" not in pod["spec"]:
             return None
         ordinal = pod["metadata"].get("labels", {}).get(_ORDINAL_LABEL, "")
@@ -307,7 +309,7 @@ class PodLogs:
 
 
 async def _pieces(tail: Tail, is_over: Callable[[], bool]) -> AsyncIterator[list[bytes]]:
-    """Lines as they come, until `is_over`."""
+    """Yield lines as they come, until `is_over`."""
     while True:
         for lines in tail.new_lines():
             yield lines

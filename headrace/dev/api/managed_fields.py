@@ -1,11 +1,11 @@
 """`metadata.managedFields`: which manager owns which fields, by which operation. Pure.
 
-    Apply      the fields of the applied object are its manager's, and of others only where they say the same
+Apply      the fields of the applied object are its manager's, and of others only where they say the same
     Update     the fields that a write changes are its manager's, and nobody else's any more
     removed    a field that is no more is nobody's
 
 An object without managedFields (kept from before they were recorded, or reset by `[{}]`) stays without them until it is
-applied; then what it had is owned by `before-first-apply`. At most `DEV_UPDATE_MANAGERS_MAX` updaters are told apart,
+applied; then what it had is owned by `before-first-apply`. At most `DEV_UPDATE_MANAGERS_MAX` updaters are kept apart,
 the oldest of more become one. Called by `operations` and `server_side_apply`.
 """
 
@@ -18,7 +18,7 @@ from headrace.dev.api.objects import Object
 from headrace.dev.api.schemas import Shape
 
 DEV_UPDATE_MANAGERS_MAX = 10
-"""As many writers of an object are told apart in its managedFields, beside those that apply it."""
+"""The number of writers of an object that are kept apart in its managedFields, beside those that apply it."""
 
 
 APPLY: Final = "Apply"
@@ -31,22 +31,22 @@ _OWNERLESS: Final[FieldSet] = frozenset(
     {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
     | {("f:metadata", f"f:{name}") for name in (*_IN_META, "resourceVersion")}
 )
-"""What the API server itself says of an object."""
+"""The fields that the API server itself writes in an object."""
 _STATUS: Final = "f:status"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Manager:
-    """Who owns fields. One name may be several managers, by different operations and subresources."""
+    """An owner of fields. One name may be several managers, by different operations and subresources."""
 
     name: str
     operation: str
     api_version: str
-    """Empty for appliers: one that applies another version is the same."""
+    """The version; empty for appliers: one that applies another version is the same."""
     subresource: str
 
     def __str__(self) -> str:
-        """As conflicts name it."""
+        """Return the name as conflicts have it."""
         by = f' with subresource "{self.subresource}"' if self.subresource else ""
         using = f" using {self.api_version}" if self.operation == UPDATE else ""
         return f'"{self.name}"{by}{using}'
@@ -54,7 +54,7 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one manager owns."""
+    """The fields that one manager owns."""
 
     fields: FieldSet
     api_version: str
@@ -66,7 +66,7 @@ Managed = dict[Manager, Entry]
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who makes a change, through which door, when, to an object of which shape."""
+    """The author of a change: the manager, the subresource, the time, and the shape of the object."""
 
     name: str
     api_version: str
@@ -74,7 +74,8 @@ class Author:
     shape: Shape
     is_custom: bool
     keeps_status_apart: bool
-    """The kind has a `status` subresource: the object and its status are written each by its own door."""
+    """True where the kind has a `status` subresource: the object and its status are then written by separate
+    requests."""
     time: str
 
     def manager(self, operation: str) -> Manager:
@@ -84,31 +85,31 @@ class Author:
         return Entry(fields - _OWNERLESS, self.api_version, self.time)
 
     def reaches(self, path: Path) -> bool:
-        """Whether a write through this door can change the field."""
+        """Return whether a write of this author can change the field."""
         return not self.keeps_status_apart or (path[0] == _STATUS) == (self.subresource == "status")
 
     def within_reach(self, fields: FieldSet) -> FieldSet:
         return frozenset(filter(self.reaches, fields))
 
     def compare(self, old: Object, new: Object) -> Comparison:
-        """The difference, as far as this door goes."""
+        """Return the difference, in the part that this author can write."""
         found = compare(bare(old), bare(new), self.shape)
         return Comparison(set(filter(self.reaches, found.written)), set(filter(self.reaches, found.removed)))
 
 
 def bare(obj: Object) -> Object:
-    """The object without its managedFields."""
+    """Return the object without its managedFields."""
     meta = obj.get("metadata", {})
     return obj | {"metadata": {name: value for name, value in meta.items() if name != "managedFields"}}
 
 
 def read_managed(entries: Any) -> Managed:
-    """Raises ValueError where one of them is none."""
+    """Read managedFields. Raises ValueError where one of them is none."""
     return dict(_read_entry(entry) for entry in entries or ())
 
 
 def write_managed(managed: Managed) -> list[Object]:
-    """Appliers first, then by time and name."""
+    """Return the entries, appliers first, then by time and name."""
 
     def rank(manager: Manager) -> tuple[str, ...]:
         entry = managed[manager]
@@ -118,7 +119,8 @@ def write_managed(managed: Managed) -> list[Object]:
 
 
 def updated(author: Author, old: Object | None, new: Object, said: Any) -> list[Object]:
-    """The managedFields of `new`, which `author` wrote over `old` (None: created), with `said` in it of their own."""
+    """Return the managedFields of `new`, which `author` wrote over `old` (None: created), with `said` as the
+    managedFields in it."""
     if old is None:
         return write_managed(_taken(author, {}, _created(author, new)))
     found = _starting_point(author, old, said)
@@ -126,19 +128,20 @@ def updated(author: Author, old: Object | None, new: Object, said: Any) -> list[
 
 
 def before_first_apply(author: Author, live: Object) -> Managed:
-    """Of an object without managedFields that is applied for the first time."""
+    """Return the owners in an object without managedFields that is applied for the first time."""
     first = replace(author, name=_BEFORE_FIRST_APPLY)
     return _taken(first, {}, _created(first, live))
 
 
 def without_fields(managed: Managed, lost: set[Path]) -> Managed:
-    """Nobody owns these fields any more; who owns nothing is not listed."""
+    """Remove these fields from all owners; an owner without fields is not listed."""
     left = {manager: replace(entry, fields=entry.fields - lost) for manager, entry in managed.items()}
     return {manager: entry for manager, entry in left.items() if entry.fields}
 
 
 def stamped(obj: Object, old: Object, entries: list[Object]) -> Object:
-    """`obj` with its managedFields; `old` itself where nothing but their times has changed: such a write is none."""
+    """Return `obj` with its managedFields; `old` itself where nothing but their times has changed: such a write is
+    none."""
     before, now = (_by_writer(found) for found in (old["metadata"].get("managedFields", []), entries))
     if before == now and bare(obj) == bare(old):
         return old
@@ -149,13 +152,14 @@ def stamped(obj: Object, old: Object, entries: list[Object]) -> Object:
 
 
 def _by_writer(entries: list[Object]) -> list[Object]:
-    """Without times, and the order that they make."""
+    """Return the entries without times and without their order."""
     timeless = [{name: value for name, value in entry.items() if name != "time"} for entry in entries]
     return sorted(timeless, key=lambda entry: json.dumps(entry, sort_keys=True))
 
 
 def _starting_point(author: Author, old: Object, said: Any) -> Managed:
-    """A writer may rewrite them: `kubectl apply --server-side` does, for objects that it applied otherwise before."""
+    """Return the managedFields to start from, which a writer may rewrite: `kubectl apply --server-side` does, for
+    objects that it applied otherwise before."""
     if not author.subresource:
         if said == [{}]:
             return {}
@@ -177,7 +181,7 @@ def _created(author: Author, new: Object) -> Comparison:
 
 
 def _taken(author: Author, managed: Managed, difference: Comparison) -> Managed:
-    """After an update: what it wrote is its author's."""
+    """Return the owners after an update: its author owns what it wrote."""
     left = without_fields(managed, difference.written | difference.removed)
     own = author.entry(frozenset(difference.written))
     if own.fields:
@@ -200,7 +204,7 @@ def _capped(managed: Managed) -> Managed:
 
 
 def _blank(author: Author, obj: Object) -> Object:
-    """What a new object was before: Kubernetes' own kinds have some parts even when nobody wrote them."""
+    """Return what a new object was before: Kubernetes' own kinds have some parts even when no writer gave them."""
     if author.is_custom:
         return {}
     return {"metadata": {"creationTimestamp": None}, **_BLANKS.get(obj["kind"], {"spec": {}, "status": {}})}
@@ -220,7 +224,7 @@ _ALLOTTED: Final[dict[str, tuple[Path, ...]]] = {
     "CustomResourceDefinition": (("f:metadata", "f:finalizers"),),
     "Service": tuple(("f:spec", f"f:{name}") for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")),
 }
-"""What the server gives a new object, and nobody owns."""
+"""The fields that the server gives a new object, and that have no owner."""
 
 
 def _read_entry(entry: Any) -> tuple[Manager, Entry]:

@@ -1,4 +1,4 @@
-"""`metadata`: what a writer may say, what only the server says, and the rules that all kinds share.
+"""`metadata`: the part that a writer may set, the part that only the server sets, and the rules that all kinds share.
 
 Pure. The messages are Kubernetes' own (apimachinery's validation). Called by `strategy`.
 """
@@ -21,9 +21,9 @@ _WANTED: dict[str, tuple[type, str]] = {
     **dict.fromkeys(_STRING_MAPS, (dict, "map[string]string")),
     **{name: (list, f"[]{element}") for name, element in _LISTS.items()},
 }
-"""Member -> its type, here and as Go spells it."""
+"""The members, with their types here and as Go spells them."""
 _IMMUTABLE = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
-"""A writer who says something else about these is told so; the rest of what the server owns is passed over."""
+"""The members whose change is an error; other changes of what the server owns are ignored."""
 _SERVER_OWNED = (
     "uid",
     "creationTimestamp",
@@ -66,7 +66,7 @@ _LABEL_VALUE_RULE = (
 
 
 def normalize(meta: Object) -> list[str]:
-    """Drop unknown and empty members of `metadata`; returns the paths of the unknown ones.
+    """Drop unknown and empty members of `metadata`, and return the paths of the unknown ones.
 
     Raises UndecodableError for a member of the wrong type.
     """
@@ -82,7 +82,7 @@ def normalize(meta: Object) -> list[str]:
 
 
 def keep_server_owned(meta: Object, old: Object) -> None:
-    """On update: what only the server writes stays as it is."""
+    """Keep, on update, what only the server writes."""
     for name in _SERVER_OWNED:
         meta.pop(name, None)
         if name in old:
@@ -101,14 +101,14 @@ def validate_meta(meta: Object, *, name_is_label: bool = False) -> Iterator[Caus
 
 
 def label_errors(field: str, labels: Object) -> Iterator[Cause]:
-    """What is wrong with names and values of labels, wherever they stand."""
+    """Yield what is wrong with names and values of labels, wherever they stand."""
     for name, value in labels.items():
         yield from (invalid_value(field, name, rule) for rule in qualified_name_errors(name))
         yield from (invalid_value(field, value, rule) for rule in label_value_errors(value))
 
 
 def qualified_name_errors(name: str) -> Iterator[str]:
-    """The rules that `name`, the key of a label or annotation, breaks."""
+    """Yield the rules that `name`, the key of a label or annotation, breaks."""
     prefix, slash, part = name.rpartition("/")
     if slash and not prefix:
         yield "prefix part must be non-empty"
@@ -123,7 +123,7 @@ def qualified_name_errors(name: str) -> Iterator[str]:
 
 
 def label_value_errors(value: str) -> Iterator[str]:
-    """The rules that the value of a label breaks."""
+    """Yield the rules that the value of a label breaks."""
     if len(value) > _PART_BYTES_MAX:
         yield f"must be no more than {_PART_BYTES_MAX} bytes"
     if not _LABEL_VALUE.fullmatch(value):
@@ -131,7 +131,7 @@ def label_value_errors(value: str) -> Iterator[str]:
 
 
 def finalizer_warnings(meta: Object, old: Object) -> Iterator[str]:
-    """What a writer is warned of: new finalizers that another program might use under the same name."""
+    """Yield warnings for a writer: new finalizers that another program might use under the same name."""
     for name in meta.get("finalizers", []):
         if "/" not in name and name not in _STANDARD_FINALIZERS and name not in old.get("finalizers", []):
             path = " including a path (/)" if "." in name else ""
@@ -142,7 +142,7 @@ def finalizer_warnings(meta: Object, old: Object) -> Iterator[str]:
 
 
 def validate_meta_update(meta: Object, old: Object) -> Iterator[Cause]:
-    """What is wrong with `meta` as the writer sent it, given what it was."""
+    """Yield what is wrong with `meta` as the writer sent it, given what it was."""
     for name in _IMMUTABLE:
         if meta.get(name, old.get(name)) != old.get(name):
             yield invalid_value(f"metadata.{name}", meta[name], "field is immutable")

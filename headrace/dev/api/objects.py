@@ -1,4 +1,4 @@
-"""What an object is and where it lives: the vocabulary of the embedded API.
+"""The vocabulary of the embedded API: what an object is and where it lives.
 
 Objects are JSON documents (`dict`), because custom resources have no other form. An object that the store has handed
 out is shared by readers and watchers and is never changed: writers copy it first.
@@ -14,7 +14,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, order=True)
 class GroupResource:
-    """A resource of any version. Written `topics.headrace.io`, or `pods` in the core group."""
+    """A resource of any version, written `topics.headrace.io`, or `pods` in the core group."""
 
     group: str
     plural: str
@@ -25,7 +25,7 @@ class GroupResource:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """Where an object lives; `namespace` is empty for those of the cluster."""
+    """The place of an object; `namespace` is empty for those of the cluster."""
 
     resource: GroupResource
     namespace: str
@@ -33,13 +33,14 @@ class Key:
 
 
 def copy_of(obj: Object) -> Object:
-    """A deep copy. Through JSON: twice as fast as `deepcopy`, and proof that the object can be stored."""
+    """Return a deep copy through JSON: twice as fast as `deepcopy`, and proof that the object can be stored."""
     copied: Object = json.loads(json.dumps(obj))
     return copied
 
 
 def in_order(obj: Object) -> Object:
-    """The object with its names in alphabetical order, as Kubernetes writes what has no type of its own."""
+    """Return the object with its names in alphabetical order, as Kubernetes writes objects without a type of their
+    own."""
     ordered: Object = json.loads(json.dumps(obj, sort_keys=True))
     return ordered
 
@@ -58,10 +59,10 @@ def api_version(group: str, version: str) -> str:
 
 
 def rfc3339(moment: datetime) -> str:
-    """A moment as `metav1.Time` writes it: UTC, whole seconds."""
+    """Return a moment as `metav1.Time` writes it: UTC, whole seconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_time(moment: datetime) -> str:
-    """A moment as `metav1.MicroTime` writes it: UTC, microseconds."""
+    """Return a moment as `metav1.MicroTime` writes it: UTC, microseconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -123,7 +123,7 @@ _ROOT_PROPERTIES: Object = {
         "description": f"Standard object's metadata. More info: {_CONVENTIONS}#metadata",
     },
 }
-"""What a kube-apiserver says of every kind, whatever its definition says."""
+"""The properties that a kube-apiserver describes for every kind, whatever its definition has."""
 _WRITE_PARAMETERS: list[Object] = [
     {"name": name, "in": "query", "description": description, "schema": {"type": "string", "uniqueItems": True}}
     for name, description in {
@@ -136,12 +136,12 @@ _WRITE_PARAMETERS: list[Object] = [
 
 V2_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V2_DOCUMENT = b"\x0a\x032.0"
-"""An OpenAPI v2 document that knows nothing, in protobuf (field 1: `swagger`, "2.0"). kubectl asks v2 for kinds
-that v3 does not know; finding them neither there, it says that there is no such kind."""
+"""An empty OpenAPI v2 document, in protobuf (field 1: `swagger`, "2.0"). kubectl asks v2 for kinds that v3 does not
+know; when neither has one, it reports that there is no such kind."""
 
 
 def index(catalog: Catalog) -> Object:
-    """Where the document of each group and version is; the hash lets clients keep what they have."""
+    """Return where the document of each group and version is; the hash lets clients keep what they have."""
     paths = {}
     for group, version in sorted({(kind.group, kind.version) for kind in catalog}):
         place = f"apis/{group}/{version}" if group else f"api/{version}"
@@ -151,7 +151,7 @@ def index(catalog: Catalog) -> Object:
 
 
 def document(catalog: Catalog, group: str, version: str) -> Object | None:
-    """The document of one group and version; None where it is not served."""
+    """Return the document of one group and version; None where it is not served."""
     kinds = [kind for kind in catalog if (kind.group, kind.version) == (group, version)]
     if not kinds:
         return None

@@ -1,8 +1,8 @@
 """The operations of the API on its store: create, get, list, replace, patch, delete.
 
-Owns the catalog of kinds and keeps it in step with the CustomResourceDefinitions in the store. Every operation is
-synchronous: between the check of a resourceVersion and the write nothing else can run. Raises StatusError for every
-refusal. Called by the HTTP shell and by `collector`.
+The module owns the catalog of kinds and keeps it in step with the CustomResourceDefinitions in the store. Every
+operation is synchronous: between the check of a resourceVersion and the write nothing else can run. Every refusal is a
+StatusError. Called by the HTTP shell and by `collector`.
 """
 
 import uuid
@@ -67,7 +67,7 @@ _SUFFIX_LENGTH = 5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request is about."""
+    """The object or collection of a request."""
 
     kind: Kind
     namespace: str
@@ -81,7 +81,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a writer wants an object to be, in the form of its kind."""
+    """The object that a writer asks for, in the form of its kind."""
 
     object: Object
     warnings: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class Operations:
         return scale_of(current) if target.subresource == "scale" else target.kind.from_stored(current)
 
     def list(self, kind: Kind, namespace: str | None, options: ListOptions) -> Listing:
-        """One page of the objects that match; `namespace` None means all namespaces."""
+        """Return one page of the objects that match; `namespace` None means all namespaces."""
         revision = self.store.revision
         if options.not_older_than > revision:
             raise too_large(options.not_older_than, revision)
@@ -154,7 +154,7 @@ class Operations:
         return self._write(target, _Change(obj, warnings), current, options)
 
     def apply(self, target: Target, document: Document, options: WriteOptions) -> Written:
-        """Server-side apply: an object in part, whose fields from now on belong to `options.manager`."""
+        """Apply on the server's side: a partial object, whose fields from now on belong to `options.manager`."""
         if target.subresource == "scale":
             return self._apply_scale(target, document, options)
         kind, patch = target.kind, read_applied(target.kind, document)
@@ -174,7 +174,8 @@ class Operations:
         return self._write(target, change, current, options)
 
     def delete(self, target: Target, options: DeleteOptions) -> Object:
-        """The object as it now is where something still holds it, else a Status that says success."""
+        """Delete, and return the object as it now is where something still holds it, else a Status that says
+        success."""
         current = self._current(target)
         check_deletable(target.kind, current, options)
         marked = doomed(target.kind, current, options, self.now())
@@ -216,7 +217,7 @@ class Operations:
             shape=shape_of(kind.kind, kind.shape),
             is_custom=kind.schema is not None,
             keeps_status_apart="status" in kind.subresources,
-            # A Scale has no managedFields of its own, so that those of what it scales learn no time.
+            # A Scale has no managedFields of its own, so those of the scaled object get no new time.
             time=rfc3339(self.now()) if target.subresource != "scale" else "",
         )
 
@@ -278,7 +279,7 @@ class Operations:
         return Written(scale_of(written.object))
 
     def _check_version(self, target: Target, meta: Object, current: Object) -> None:
-        """The writer must have read the latest version, of the same object."""
+        """Check that the writer has read the latest version of the same object."""
         version, found = meta.get("resourceVersion"), current["metadata"]
         if version is None and not target.kind.unconditional_update:
             cause = Cause(
@@ -292,7 +293,7 @@ class Operations:
             raise modified(target.kind.resource, target.name)
 
     def _check_namespace(self, target: Target) -> None:
-        """Objects are created only in namespaces that exist and are to stay."""
+        """Check that the namespace exists and stays: objects are created only in such."""
         if not target.kind.namespaced:
             return
         namespace = self.store.get(Key(NAMESPACES, "", target.namespace))
@@ -311,7 +312,7 @@ class Operations:
         return stored
 
     def _serve(self, definition: Object) -> None:
-        """Serve what `definition` says. Objects that are already there show the defaults that it adds."""
+        """Serve the kinds of `definition`. Objects that are already there show the defaults that it adds."""
         resource, kinds = resource_of(definition), kinds_of(definition)
         self.catalog.replace_group_resource(resource, kinds)
         for obj in self.store.list(resource) if kinds else ():
@@ -332,12 +333,12 @@ class Operations:
 
 
 def _warnings(kind: Kind, obj: Object, old: Object) -> Iterator[str]:
-    """What Kubernetes warns of in custom resources, beside their fields."""
+    """Yield Kubernetes' warnings about custom resources, beside those about their fields."""
     return finalizer_warnings(obj["metadata"], old.get("metadata", {})) if kind.schema is not None else iter(())
 
 
 def _place_in(meta: Object, namespace: str) -> None:
-    """An object lives in the namespace of the request; one that names another is refused."""
+    """Place an object in the namespace of the request; one that names another is refused."""
     if meta.get("namespace", namespace) != namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     if namespace:
@@ -352,7 +353,7 @@ def _check_identity(target: Target, meta: Object) -> None:
 
 
 def _check_latest(target: Target, meta: Object, current: Object) -> None:
-    """A patch that names a version means the latest one."""
+    """Check a patch that names a version, which means the latest one."""
     _check_identity(target, meta)
     latest = current["metadata"]["resourceVersion"]
     if meta.get("resourceVersion", latest) != latest:

@@ -36,7 +36,7 @@ _DIRECTIVE = "$patch"
 
 
 def apply_patch(media_type: str, obj: Object, patch: Any) -> Object:
-    """The patched copy of `obj`. Raises StatusError where the patch has the wrong form or does not fit."""
+    """Return the patched copy of `obj`. Raises StatusError where the patch has the wrong form or does not fit."""
     if media_type == JSON_PATCH:
         return _json_patch(obj, patch)
     if patch is None:
@@ -110,7 +110,7 @@ def _strategic_object(merged: Object, patch: Object) -> Object:
 
 
 def _apply_directive(merged: Object, name: str, change: Any) -> None:
-    """`$deleteFromPrimitiveList/<field>` and `$retainKeys`; `$setElementOrder` is read with its list."""
+    """Apply `$deleteFromPrimitiveList/<field>` and `$retainKeys`; `$setElementOrder` is read with its list."""
     directive, _, field = name.partition("/")
     if directive in ("$deleteFromPrimitiveList", "$retainKeys") and not isinstance(change, list):
         raise bad_request(f"unable to apply the patch: {name} is {to_json(change)}, must be a list")
@@ -122,11 +122,11 @@ def _apply_directive(merged: Object, name: str, change: Any) -> None:
 
 
 def _merge_list(target: list[Any], changes: list[Object], key: str, order: list[Object]) -> list[Any]:
-    """The elements by their `key`; those that `order` names in its order, the others where they stood before."""
+    """Merge elements by their `key`; those in `order` come in its order, the others where they stood before."""
     if any(change.get(_DIRECTIVE) == "replace" for change in changes):
         return [change for change in changes if _DIRECTIVE not in change]
     if key == "containerPort" and not any(key in change for change in changes):
-        key = "port"  # of a Service
+        key = "port"  # This is the list of a Service.
     merged = {element.get(key): element for element in target}
     for change in changes:
         name = change.get(key)
@@ -141,7 +141,7 @@ def _merge_list(target: list[Any], changes: list[Object], key: str, order: list[
 
 
 def _interleaved(others: list[Any], ordered: list[Any], before: Mapping[Any, int]) -> list[Any]:
-    """Each of `others` goes before the first of `ordered` that it stood before; neither changes its own order."""
+    """Put each of `others` before the first of `ordered` that it stood before; neither changes its own order."""
     result: list[Any] = []
     left = list(ordered)
     for name in others:

@@ -1,7 +1,7 @@
 """Pods and StatefulSets: their defaults, their columns, and how a Pod ends. Pure.
 
-A Pod that names a node is deleted in two steps, as on a cluster: the first DELETE sets `deletionTimestamp`, and
-whoever runs the Pod removes it with `gracePeriodSeconds=0` once its process has gone.
+A Pod that names a node is deleted in two steps, as on a cluster: the first DELETE sets `deletionTimestamp`, and the
+program that runs the Pod removes it with `gracePeriodSeconds=0` once its process has gone.
 """
 
 from datetime import datetime
@@ -24,7 +24,7 @@ from headrace.dev.api.typed_members import check_type
 
 _DEFAULT_GRACE_S = 30
 _FIXED = ("podManagementPolicy", "selector", "serviceName", "volumeClaimTemplates")
-"""What a StatefulSet keeps as long as it lives."""
+"""The fields of a StatefulSet that never change."""
 
 
 def complete_pod(obj: Object, old: Object | None, now: datetime) -> None:
@@ -50,7 +50,7 @@ def complete_stateful_set(obj: Object, old: Object | None, now: datetime) -> Non
 
 
 def grace_period_s(pod: Object, asked_s: int | None) -> int:
-    """How long the Pod may take to stop; 0 where nothing runs it, or no longer."""
+    """Return how long the Pod may take to stop; 0 where nothing runs it, or no longer."""
     if "nodeName" not in pod["spec"] or pod["status"].get("phase") in ("Failed", "Succeeded"):
         return 0
     grace = pod["spec"]["terminationGracePeriodSeconds"] if asked_s is None else asked_s
@@ -62,7 +62,8 @@ ATTACHING = frozenset({"exec", "attach", "portforward"})
 
 
 def refuse_to_attach(pod: Object, subresource: str) -> StatusError:
-    """400: a Pod that runs nowhere, as a kube-apiserver says it, or one that is a process of this machine."""
+    """Return the error 400 for a Pod that runs nowhere, in a kube-apiserver's words, or for one that is a process of
+    this machine."""
     name = pod["metadata"]["name"]
     if "nodeName" not in pod["spec"]:
         return bad_request(f"pod {name} does not have a host assigned")
@@ -73,7 +74,7 @@ def refuse_to_attach(pod: Object, subresource: str) -> StatusError:
 
 
 def scale_of(stateful_set: Object) -> Object:
-    """The `autoscaling/v1` Scale view of a StatefulSet."""
+    """Return the `autoscaling/v1` Scale view of a StatefulSet."""
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     labels = stateful_set["spec"].get("selector", {}).get("matchLabels", {})
     return {
@@ -89,7 +90,7 @@ def scale_of(stateful_set: Object) -> Object:
 
 
 def read_scale(body: Any) -> Object:
-    """Raises StatusError 400 where it is no Scale."""
+    """Read a Scale. Raises StatusError 400 where it is none."""
     try:
         check_type(body, "v1.Scale", "Scale")
         scale: Object = body or {}
@@ -101,7 +102,7 @@ def read_scale(body: Any) -> Object:
 
 
 def with_scale(stateful_set: Object, scale: Object) -> Object:
-    """The StatefulSet with the replicas that `scale` asks for. Raises StatusError 422."""
+    """Return the StatefulSet with the replicas that `scale` asks for. Raises StatusError 422."""
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         cause = invalid_value("spec.replicas", replicas, "must be greater than or equal to 0")

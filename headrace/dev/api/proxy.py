@@ -1,12 +1,12 @@
 """The proxy to Services and Pods: `/api/v1/namespaces/{ns}/services/{name}/proxy/...`, any method, both ways streamed.
 
-Owns one HTTP/1.1 client for as long as the server runs. Bytes pass as they come, in neither direction more of them than
-the other side takes; nothing is read into memory, decompressed or limited in time. Whoever leaves first ends the
-request for both: an answer that breaks off behind the proxy breaks off before it.
+The module owns one HTTP/1.1 client for as long as the server runs. Bytes pass as they come, in neither direction more
+of them than the other side takes; nothing is read into memory, decompressed or limited in time. The side that leaves
+first ends the request for both: an answer that breaks off behind the proxy breaks off before it.
 
 A Service's endpoints are the Pods that it selects; each port by name is looked up in every Pod, because brokers on one
-machine listen on different ones. The proxy connects to ports of Pods on this machine alone: anybody who may write a Pod
-may write any address and port into it. Where nobody can be reached the answer is a kube-apiserver's.
+machine listen on different ones. The proxy connects to ports of Pods on this machine alone: any client that may write a
+Pod may write any address and port into it. Where no endpoint can be reached the answer is a kube-apiserver's.
 """
 
 import ipaddress
@@ -31,7 +31,7 @@ from headrace.http2.aiohttp_web import web
 from headrace.http2.bridge import break_off
 
 DEV_PROXY_CONNECTIONS_MAX = 512
-"""Requests that pass through the embedded API's proxy at once; others wait for one of them to end."""
+"""The number of requests that pass through the embedded API's proxy at once; others wait for one of them to end."""
 
 
 _SCHEMES = frozenset({"http", "https", ""})
@@ -40,13 +40,13 @@ _SERVICES = GroupResource("", "services")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`[scheme:]name[:port]`, as it stands in the path."""
+    """The `[scheme:]name[:port]` of a path."""
 
     text: str
     scheme: str
     name: str
     port: str
-    """A number, a name, or empty."""
+    """The port: a number, a name, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Endpoint:
 
 
 def parse_asked(text: str, what: str) -> Asked:
-    """Raises StatusError 400. `what` is `service` or `pod`, for the message."""
+    """Parse the name in a path. Raises StatusError 400. `what` is `service` or `pod`, for the message."""
     parts = text.split(":")
     match parts:
         case [name]:
@@ -74,7 +74,7 @@ def parse_asked(text: str, what: str) -> Asked:
 
 
 def endpoint_of_service(asked: Asked, service: Object, pods: Iterable[Object], random: Random) -> Endpoint:
-    """Any Pod that is ready. Raises StatusError 404, 503."""
+    """Return any Pod that is ready. Raises StatusError 404, 503."""
     spec = service["spec"]
     port_name = _port_name(asked, spec)
     if not spec.get("selector"):
@@ -94,7 +94,7 @@ def endpoint_of_service(asked: Asked, service: Object, pods: Iterable[Object], r
 
 
 def endpoint_of_pod(asked: Asked, pod: Object) -> Endpoint:
-    """Ready or not; without a port the first that a container names. Raises StatusError 400."""
+    """Return the Pod, ready or not; without a port the first that a container names. Raises StatusError 400."""
     address = pod.get("status", {}).get("podIP", "")
     if not _is_here(address):
         raise bad_request("address not allowed")
@@ -107,7 +107,7 @@ def endpoint_of_pod(asked: Asked, pod: Object) -> Endpoint:
 
 
 def _port_name(asked: Asked, spec: Object) -> str:
-    """A port by number stands for its name; the only port may have none."""
+    """Return the port's name: a number stands for its name; the only port may have none."""
     if not asked.port.isdecimal():
         return asked.port
     number = int(asked.port)
@@ -118,7 +118,7 @@ def _port_name(asked: Asked, spec: Object) -> str:
 
 
 def _is_selected(pod: Object, selector: dict[str, str]) -> bool:
-    """And lives: a Pod that stops is no endpoint any more."""
+    """Return whether the Pod is selected and lives: a Pod that stops is no endpoint any more."""
     labels = pod["metadata"].get("labels", {})
     chosen = all(labels.get(name) == value for name, value in selector.items())
     return chosen and "deletionTimestamp" not in pod["metadata"] and _is_here(pod.get("status", {}).get("podIP", ""))
@@ -130,7 +130,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _numbers(pod: Object, spec: Object, port_name: str) -> Iterator[int]:
-    """The Pod's port for the Service's port of that name, if it has it."""
+    """Yield the Pod's port for the Service's port of that name, if it has it."""
     for port in spec.get("ports", ()):
         if port.get("name", "") != port_name:
             continue
@@ -173,7 +173,7 @@ _HOP_BY_HOP = frozenset(
     }
 )
 _OURS = frozenset({"authorization"})
-"""Who somebody is to the Kubernetes API is no business of what stands behind it."""
+"""The headers that are not passed on: the login to the Kubernetes API is not for the program behind it."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PLURAL_AT, _PATH_PARTS = 5, 8
 _PORT_MAX = 65_535
@@ -181,7 +181,7 @@ ANY_PORT = range(_PORT_MAX + 1)
 _SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=API_CONNECT_TIMEOUT_MS / 1000)
 _AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""What the client would add to a request that lacks it."""
+"""The headers that the client would add to a request that lacks them."""
 
 
 class Proxy:
@@ -192,7 +192,7 @@ class Proxy:
         self._client: aiohttp.ClientSession | None = None
 
     def add_to(self, app: web.Application) -> None:
-        """Before the routes of the resources, whose paths look alike."""
+        """Add the routes; must come before the routes of the resources, whose paths look alike."""
         for plural in ("services", "pods"):
             path = f"/api/v1/namespaces/{{namespace}}/{plural}/{{name}}/proxy"
             app.router.add_route("*", path + "{below:(/.*)?}", self._handle)
@@ -212,7 +212,8 @@ class Proxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.method not in _METHODS:
             raise method_not_allowed()
-        # "", api, v1, namespaces, a name (which may be `proxy`), services or pods, a name, proxy, and what is below.
+        # The parts are "", api, v1, namespaces, a name (which may be `proxy`), services or pods, a name, proxy, and
+        # what is below.
         parts = request.path.split("/")
         base, below = "/".join(parts[:_PATH_PARTS]), "".join(f"/{part}" for part in parts[_PATH_PARTS:])
         if ".." in parts:
@@ -221,7 +222,7 @@ class Proxy:
         if endpoint.port <= _PORT_MAX and endpoint.port not in self._pod_ports:
             raise bad_request("address not allowed")
         if not below and request.method in ("GET", "HEAD"):
-            # Relative links in what stands there would lead elsewhere.
+            # Relative links in the answer would lead elsewhere.
             location = str(request.rel_url.with_path(f"{request.path}/", keep_query=True))
             return web.Response(status=301, headers={"Location": location})
         async with self._asked(request, endpoint, below or "/") as answer:
@@ -247,7 +248,7 @@ class Proxy:
     async def _asked(
         self, request: web.Request, endpoint: Endpoint, path: str
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Raises StatusError 503 where no answer begins."""
+        """Send the request and yield the answer. Raises StatusError 503 where no answer begins."""
         assert self._client is not None, "the application has started"
         try:
             answer = await self._client.request(
@@ -256,7 +257,7 @@ class Proxy:
                 headers=_request_headers(request),
                 data=_body(request) if request.can_read_body else None,
                 allow_redirects=False,
-                ssl=False,  # Whose certificate it is, a kube-apiserver does not look at either.
+                ssl=False,  # A kube-apiserver does not check the certificate either.
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise StatusError(
@@ -267,7 +268,7 @@ class Proxy:
 
 
 def _url(endpoint: Endpoint, path: str, query: str) -> URL:
-    """Raises StatusError 503 for a port that there cannot be."""
+    """Return the URL. Raises StatusError 503 for an impossible port."""
     if endpoint.port > _PORT_MAX:
         why = f"dial tcp: address {endpoint.port}: invalid port"
         raise StatusError(503, "ServiceUnavailable", f"error trying to reach service: {why}")
@@ -282,7 +283,7 @@ def _url(endpoint: Endpoint, path: str, query: str) -> URL:
 
 
 def _reason(error: Exception, endpoint: Endpoint) -> str:
-    """As Go says it, where it is the usual one."""
+    """Return the reason in Go's words, where it is the usual one."""
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno is not None:
         why = os.strerror(error.os_error.errno).lower()
         return f"dial tcp {endpoint.host}:{endpoint.port}: connect: {why}"
@@ -307,7 +308,7 @@ def _request_headers(request: web.Request) -> "CIMultiDict[str]":
 def _kept(
     headers: Iterable[tuple[str, str]], named: Iterable[str], also: frozenset[str] = frozenset()
 ) -> "CIMultiDict[str]":
-    """Those that are not about one connection alone."""
+    """Return the headers that are not about one connection alone."""
     dropped = _HOP_BY_HOP | also | {name.strip().lower() for value in named for name in value.split(",")}
     return CIMultiDict((name, value) for name, value in headers if name.lower() not in dropped)
 
@@ -329,5 +330,5 @@ async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse, base: s
 
 
 def _location(location: str, base: str) -> str:
-    """A path on the same server leads through the proxy again."""
+    """Return a path on the same server as one that leads through the proxy again."""
     return location if urlsplit(location).netloc or not location.startswith("/") else base + location

@@ -29,9 +29,9 @@ from headrace.dev.api.store import WatchOptions
 from headrace.dev.api.strategy import DeleteOptions, FieldValidation, Propagation, WriteOptions
 
 DEV_MANAGER_NAME_BYTES_MAX = 128
-"""As a kube-apiserver's own limit."""
+"""The longest name of a manager, as in a kube-apiserver."""
 DEV_WATCH_TIMEOUT_S = 1_800
-"""A watch that does not say `timeoutSeconds` ends after this, so that clients re-list now and then."""
+"""The time after which a watch without `timeoutSeconds` ends, so that clients list again now and then."""
 
 
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
@@ -43,14 +43,14 @@ class Address:
     version: str
     plural: str
     namespace: str | None = None
-    """None: the path names none, so a list goes over all namespaces."""
+    """The namespace; None: the path names none, so a list goes over all namespaces."""
     name: str = ""
-    """Empty: the whole collection."""
+    """The name; empty: the whole collection."""
     subresource: str = ""
 
 
 def parse_address(path: str) -> Address | None:
-    """None where the path is no resource's."""
+    """Parse a path; None where it is not a resource's."""
     match path.strip("/").split("/"):
         case ["api", version, *rest]:
             return _address("", version, rest)
@@ -85,7 +85,7 @@ class Form(Enum):
 class Representation:
     form: Form
     media_type: str
-    """What goes into Content-Type."""
+    """The value of Content-Type."""
     as_yaml: bool = False
 
 
@@ -101,7 +101,7 @@ _OFFERED = ("application/json", "application/yaml")
 
 
 def negotiate(accept: str) -> Representation:
-    """The first form in `accept` that this API writes. Raises StatusError 406 where there is none."""
+    """Return the first form in `accept` that this API writes. Raises StatusError 406 where there is none."""
     for wanted in accept.split(",") if accept else ["*/*"]:
         media_type, *parameters = (part.strip() for part in wanted.split(";"))
         found = _representation(media_type, dict(p.split("=", 1) for p in parameters if "=" in p))
@@ -147,7 +147,7 @@ def read_list_options(query: Query, kind: Kind) -> ListOptions:
 
 
 def _list_causes(query: Query) -> list[Cause]:
-    """What is wrong with the parameters of a list, taken together."""
+    """Return what is wrong with the parameters of a list, taken together."""
     if "sendInitialEvents" in query:
         return [forbidden_value("sendInitialEvents", "sendInitialEvents is forbidden for list")]
     match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
@@ -174,7 +174,7 @@ def read_watch_options(query: Query, kind: Kind) -> WatchOptions:
     revision = _resource_version(query)
     return WatchOptions(
         selection=read_selection(query, kind),
-        # Without a version to start from, and whenever it is asked for, the state of now comes first.
+        # Without a version to start from, and whenever it is asked for, the present state comes first.
         starts_with_state=_is_true(initial) or (initial is None and revision == 0),
         marks_state_end=_is_true(initial),
         after=revision,
@@ -188,8 +188,8 @@ def is_watch(query: Query) -> bool:
 
 
 def read_write_options(query: Query, options_kind: str, user_agent: str = "", *, applies: bool = False) -> WriteOptions:
-    """`options_kind`: CreateOptions, UpdateOptions or PatchOptions, for the message. `user_agent` is the manager of
-    those who name none; who applies must."""
+    """Parse the options of a write. `options_kind` is CreateOptions, UpdateOptions or PatchOptions, for the message.
+    `user_agent` is the manager of a write that names none; an apply must name one."""
     manager = query.get("fieldManager", "")
     causes = list(_manager_causes(manager, options_kind, asked_to_force="force" in query, applies=applies))
     if causes:
@@ -217,13 +217,13 @@ def _manager_causes(manager: str, options_kind: str, *, asked_to_force: bool, ap
 
 
 def _manager_of(user_agent: str) -> str:
-    """The program's name: what stands before the first slash."""
+    """Return the program's name: the part before the first slash."""
     name = "".join(filter(str.isprintable, user_agent.partition("/")[0]))
     return name.encode()[:DEV_MANAGER_NAME_BYTES_MAX].decode(errors="ignore") or "unknown"
 
 
 def read_delete_options(query: Query, body: Document | None) -> DeleteOptions:
-    """From the body, where there is one, else from the query."""
+    """Parse the options of a delete, from the body where there is one, else from the query."""
     said = body.value if body is not None and isinstance(body.value, dict) else {}
     preconditions = said.get("preconditions") or {}
     if not isinstance(preconditions, dict):
@@ -249,7 +249,7 @@ def _dry_run(asked: str | None, options_kind: str) -> bool:
 
 
 def _is_true(text: str | None) -> bool:
-    """Whatever is not plainly a no is a yes, as Kubernetes reads it."""
+    """Return False for a plain no only, as Kubernetes reads it."""
     return text is not None and text.lower() not in ("false", "0")
 
 

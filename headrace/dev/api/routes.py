@@ -1,11 +1,11 @@
 """The HTTP shell: methods and paths to operations, bodies and headers to options, results to answers.
 
-One handler serves every resource, because the set of resources changes while the server runs. Decides nothing about
-objects: that is `operations`.
+One handler serves every resource, because the set of resources changes while the server runs. The module decides
+nothing about objects: that is `operations`.
 
 A watch is one chunked response, a line of JSON for each event. It lasts until the client leaves, `timeoutSeconds` are
 over, the history is lost (410, as an ERROR event) or the server stops. It waits for the history's wake-up, never polls,
-and holds no queue: what a slow client has not read yet stays in the history, within its bound.
+and holds no queue: events that a slow client has not read yet stay in the history, within its bound.
 """
 
 import asyncio
@@ -54,11 +54,12 @@ DEV_BOOKMARK_INTERVAL_S = 30
 
 
 _LAST_BOOKMARK_S = 1.0
-"""A watch that ends by its timeout says how far it came this long before, for a client that also watches the clock."""
+"""The time before its end at which a watch that ends by its timeout sends its last bookmark, for a client that also
+watches the clock."""
 
 
 class EventEncoder:
-    """Events in the form that the client asked for."""
+    """An encoder of events in the form that the client asked for."""
 
     def __init__(self, kind: Kind, form: Form, include: IncludeObject, now: Callable[[], datetime]) -> None:
         self._kind = kind
@@ -96,7 +97,7 @@ class EventEncoder:
 
 
 async def stream(request: web.Request, watch: Watch, encoder: EventEncoder) -> web.StreamResponse:
-    """Answer `request` with what `watch` sees, until it ends."""
+    """Answer `request` with the events of `watch`, until it ends."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
 
@@ -125,7 +126,8 @@ async def _follow(watch: Watch, send: Callable[[Iterable[WatchEvent]], Awaitable
             now = time.monotonic()
             if watch.closed:
                 return
-            if bookmark_at <= now and bookmark_at < deadline:  # The last one comes even where it is late for the end.
+            # The last bookmark comes even where it is late for the end.
+            if bookmark_at <= now and bookmark_at < deadline:
                 await send([*watch.pending(), watch.bookmark()])
                 bookmark_at = _next_bookmark(now, deadline)
             if now >= deadline:
@@ -134,7 +136,8 @@ async def _follow(watch: Watch, send: Callable[[Iterable[WatchEvent]], Awaitable
 
 
 def _next_bookmark(now: float, deadline: float) -> float:
-    """In an interval, or shortly before the end; with the end so near, no more."""
+    """Return the time of the next bookmark: after an interval, or shortly before the end; with the end so near,
+    none."""
     last = deadline - _LAST_BOOKMARK_S
     return min(now + DEV_BOOKMARK_INTERVAL_S, last) if now < last else deadline
 
@@ -217,7 +220,7 @@ class Routes:
             if request.method == "PUT":
                 raise bad_request("name must be provided")
             if kind.namespaced and address.namespace is None and request.method != "GET":
-                # Over all namespaces one can only look.
+                # A request over all namespaces can only read.
                 if kind.schema is not None:
                     return _no_page()
                 raise method_not_allowed()
@@ -287,7 +290,7 @@ class Routes:
         return response
 
     def _shown(self, request: web.Request, kind: Kind, obj: Object) -> Object:
-        """One object, in the form that the client reads; a Scale or a Status is always itself."""
+        """Return one object in the form that the client reads; a Scale or a Status is always itself."""
         form = _representation(request).form
         if form is Form.OBJECT or obj["kind"] != kind.kind:
             return obj
@@ -314,7 +317,8 @@ class Routes:
 
 
 def programs_of_this_machine(listening: str) -> "Middleware":
-    """Refuses what web pages have a browser send. `listening`: the address of the server.
+    """Return a middleware that refuses requests that web pages have a browser send. `listening`: the address of the
+    server.
 
     Where that is of loopback, a page whose own name leads there is refused, too.
     """
@@ -335,7 +339,7 @@ def programs_of_this_machine(listening: str) -> "Middleware":
 
 @web.middleware
 async def refusals(request: web.Request, handler: "Handler") -> web.StreamResponse:
-    """Every refusal becomes a Status object."""
+    """Turn every refusal into a Status object."""
     try:
         return await handler(request)
     except StatusError as error:

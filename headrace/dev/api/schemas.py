@@ -1,4 +1,4 @@
-"""Structural schemas: what a CRD says about its objects, and how their parts are merged. Pure.
+"""Structural schemas: a CRD's description of its objects, and how their parts are merged. Pure.
 
 `prune`, `drop_nulls` and `fill_defaults` change the object that they are given (the writer's own copy), as Kubernetes
 does before validation: unknown fields go, then nulls that may not be, then fields that are absent or null get their
@@ -34,11 +34,11 @@ class Schema:
 
     type: str
     raw: Mapping[str, Any]
-    """The node as the CRD spells it: bounds, pattern, enum and format are read from it by `validation`."""
+    """The node as the CRD spells it: `validation` reads bounds, pattern, enum and format from it."""
     properties: Mapping[str, "Schema"] = field(default_factory=dict)
     items: "Schema | None" = None
     values: "Schema | None" = None
-    """Schema of the values of a map (`additionalProperties`)."""
+    """The schema of the values of a map (`additionalProperties`)."""
     keeps_unknown: bool = False
     nullable: bool = False
     int_or_string: bool = False
@@ -68,7 +68,7 @@ class Schema:
         )
 
     def of_field(self, name: str) -> "Schema | None":
-        """The schema of one property or map value; None where the schema does not know it."""
+        """Return the schema of one property or map value; None where the schema does not know it."""
         return self.properties.get(name, self.values)
 
 
@@ -77,7 +77,7 @@ def has_rules(schema: Schema) -> bool:
 
 
 def fill_defaults(value: Any, schema: Schema) -> None:
-    """Set what is absent, or null and not nullable, to its default."""
+    """Set each field that is absent, or null and not nullable, to its default."""
     if isinstance(value, dict):
         for name, node in schema.properties.items():
             if node.has_default and _is_missing(value, name, node):
@@ -91,7 +91,7 @@ def fill_defaults(value: Any, schema: Schema) -> None:
 
 
 def drop_nulls(value: Any, schema: Schema) -> None:
-    """Drop the fields that are null, may not be, and have no default. To what is applied this is not done."""
+    """Drop the fields that are null, may not be, and have no default. Applied objects keep them."""
     if isinstance(value, dict):
         for name, node in schema.properties.items():
             if name in value and not node.has_default and _is_missing(value, name, node):
@@ -105,7 +105,7 @@ def drop_nulls(value: Any, schema: Schema) -> None:
 
 
 def prune(value: Any, schema: Schema, path: str = "") -> list[str]:
-    """Remove the fields that the schema does not know. Returns their paths, sorted within each object."""
+    """Remove the fields that the schema does not know, and return their paths, sorted within each object."""
     removed: list[str] = []
     if isinstance(value, dict):
         for name in sorted(value):
@@ -122,7 +122,7 @@ def prune(value: Any, schema: Schema, path: str = "") -> list[str]:
 
 
 def prune_root(obj: Object, schema: Schema) -> list[str]:
-    """`prune` for a whole object: what belongs to Kubernetes stays."""
+    """Prune a whole object; what belongs to Kubernetes stays."""
     kept = {name: obj.pop(name) for name in ROOT_FIELDS if name in obj}
     removed = prune(obj, schema)
     obj.update(kept)
@@ -139,7 +139,7 @@ def _is_missing(value: Object, name: str, node: Schema) -> bool:
 
 
 def _fresh(default: Any) -> Any:
-    """A copy: a default is shared by every object that lacks the field."""
+    """Return a copy: a default is shared by every object that lacks the field."""
     match default:
         case dict():
             return {name: _fresh(child) for name, child in default.items()}
@@ -160,27 +160,27 @@ def _parse_rule(raw: Mapping[str, Any]) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one value is merged, and its parts."""
+    """The way in which one value is merged, and its parts."""
 
     type: str = ""
-    """As JSON schema names it; empty where any will do."""
+    """The type as JSON schema names it; empty where any will do."""
     atomic: bool = False
-    """An object that is replaced as a whole. A list is one unless it has `keys` or `is_set`."""
+    """True for an object that is replaced as a whole. A list is one unless it has `keys` or `is_set`."""
     is_set: bool = False
     keys: tuple[str, ...] = ()
-    """Members by which the elements of a list are told apart."""
+    """The members that distinguish the elements of a list."""
     fields: Mapping[str, "Shape"] = field(default_factory=dict)
     others: "Shape | None" = None
-    """Of names that are not in `fields`: the values of a map."""
+    """The shape of names that are not in `fields`: the values of a map."""
     is_free: bool = False
-    """Names that are not in `fields` have any shape."""
+    """True where names that are not in `fields` have any shape."""
     is_outline: bool = False
-    """Names that are not in `fields` are fields, too; `_OUTLINES` knows some of them."""
+    """True where names that are not in `fields` are fields, too; `_OUTLINES` knows some of them."""
     items: "Shape | None" = None
     default: Any = None
 
     def of(self, name: str) -> "Shape | None":
-        """Of the member `name`; None where there can be none of that name."""
+        """Return the shape of the member `name`; None where there can be none of that name."""
         if name in self.fields:
             return self.fields[name]
         if self.is_outline:
@@ -188,11 +188,11 @@ class Shape:
         return ANY if self.is_free else self.others
 
     def has_field(self, name: str) -> bool:
-        """Whether `name` is a field of a struct, not a key of a map."""
+        """Return whether `name` is a field of a struct, not a key of a map."""
         return name in self.fields or self.is_outline
 
     def has_parts(self, value: object) -> bool:
-        """Whether the parts of `value` have owners of their own."""
+        """Return whether the parts of `value` have owners of their own."""
         if isinstance(value, dict):
             return not self.atomic
         return isinstance(value, list) and (bool(self.keys) or self.is_set)
@@ -243,7 +243,7 @@ _OUTLINES: Final[Mapping[str, Shape]] = {
     "volumeDevices": _keyed("devicePath"),
     "volumeMounts": _keyed("mountPath"),
 }
-"""What Kubernetes' own kinds mean by a name, wherever it stands in them."""
+"""The meaning of names in Kubernetes' own kinds, wherever they stand."""
 _SERVICE_PORTS: Final = _keyed("port", "protocol", items=_PROTOCOL)
 _SECRET: Final = Shape(
     fields={**_ROOT, "data": _TEXTS, "stringData": _TEXTS, "type": _TEXT, "immutable": Shape("boolean")},
@@ -261,12 +261,12 @@ _OWN: Final = Shape(is_outline=True, fields=_ROOT)
 
 
 def shape_of(kind: str, custom: Shape | None) -> Shape:
-    """Of the objects of a kind; `custom` where it has a schema."""
+    """Return the shape of a kind's objects; `custom` where it has a schema."""
     return custom if custom is not None else _OF_KINDS.get(kind, _OWN)
 
 
 def custom_shape(schema: Schema) -> Shape:
-    """Of the custom resources that `schema` describes."""
+    """Return the shape of the custom resources that `schema` describes."""
     root = _shape(schema)
     return replace(root, fields={**root.fields, **_ROOT})
 

@@ -1,6 +1,6 @@
 """Secrets: bytes in base64, `stringData` for writers, and the keys that each type must have. Pure.
 
-The messages are a kube-apiserver's own; what it only warns of (a certificate that is none) is not looked at.
+The messages are a kube-apiserver's own; what it only warns of (a certificate that is none) is not checked.
 """
 
 import base64
@@ -73,7 +73,7 @@ def complete_secret(obj: Object, old: Object | None, now: datetime) -> None:
 
 
 def _normalized(text: Any) -> str:
-    """As Go's decoder reads it and its encoder writes it. Raises UndecodableError."""
+    """Return base64 as Go's decoder reads it and its encoder writes it. Raises UndecodableError."""
     if text is None:
         return ""
     raw = text.encode()
@@ -84,7 +84,7 @@ def _normalized(text: Any) -> str:
 
 
 def _illegal_at(raw: bytes) -> int | None:
-    """Where Go stops to read base64; None where it reads all."""
+    """Return where Go stops reading base64; None where it reads all."""
     in_group = 0
     for at, byte in enumerate(raw):
         if byte in _BASE64:
@@ -95,7 +95,7 @@ def _illegal_at(raw: bytes) -> int | None:
 
 
 def _illegal_padding(raw: bytes, at: int, in_group: int) -> int | None:
-    """`at` is the first `=`, after two or three characters of its group."""
+    """Return where the padding is wrong; `at` is the first `=`, after two or three characters of its group."""
     rest = [index for index in range(at + 1, len(raw)) if raw[index] not in _LINE_ENDS]
     if in_group == 2:
         if not rest:

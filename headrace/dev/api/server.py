@@ -3,8 +3,8 @@
 `serving` owns them from start to a clean stop: watches end, requests finish, the collector is cancelled, the file is
 closed. State that every cluster has (the system namespaces, the CRDs of Headrace) is there before the port opens.
 
-Version, health and access reviews are no resources, and are answered here. Anybody may do anything: it is one person's
-machine.
+Version, health and access reviews are no resources, and are answered here. Every client may do anything: it is one
+person's machine.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ async def _healthy(request: web.Request) -> web.Response:
 
 
 async def _review(request: web.Request) -> web.Response:
-    """Yes, whatever was asked. kubectl asks in protobuf, which need not be read to say so."""
+    """Answer yes to every question. kubectl asks in protobuf, which need not be read for that."""
     try:
         asked = decode(await request.read(), request.content_type).value
     except StatusError:
@@ -87,9 +87,9 @@ _log = logging.getLogger(__name__)
 _OPTIONS = WriteOptions(manager="headrace-dev")
 _STORE_FILE = "kubernetes.sqlite3"
 _SWEEP_INTERVAL_S = 60
-"""Events grow old without any change that would wake the collector."""
+"""The interval of sweeps: Events grow old without any change that would wake the collector."""
 _SWEEP_PAUSE_S = 0.05
-"""Lets a burst of changes become one sweep."""
+"""The pause that lets a burst of changes become one sweep."""
 _SHUTDOWN_S = 2.0
 
 
@@ -108,8 +108,8 @@ async def serving(
 ) -> AsyncIterator[str]:
     """Serve until the block ends; yields the URL. Port 0 takes a free one. Raises CannotServeError.
 
-    `pod_logs` is the log file of every Pod, as `logs.PodLogs` takes it. `pod_ports` are those that Pods listen on: the
-    proxy connects to no others, whatever a Pod's status says.
+    `pod_logs` is the log file of every Pod, as `logs.PodLogs` takes it. `pod_ports` are the ports that Pods listen on:
+    the proxy connects to no others, whatever a Pod's status has.
     """
     store = _open_store(data)
     try:
@@ -131,7 +131,7 @@ async def serving(
 
 
 def bootstrap(operations: Operations, definitions: Sequence[Object]) -> None:
-    """The namespaces that every cluster has, and `definitions` as they now are."""
+    """Store the namespaces that every cluster has, and `definitions` as they now are."""
     for name in SYSTEM_NAMESPACES:
         if operations.store.get(Key(NAMESPACES, "", name)) is None:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -180,7 +180,7 @@ def _application(
 
 
 async def _listen(app: web.Application, host: str, port: int) -> Server:
-    """HTTP/1.1 for kubectl and all else, HTTP/2 for our own clients, who come by the proxy."""
+    """Listen with HTTP/1.1 for kubectl and all else, and HTTP/2 for our own clients, who come by the proxy."""
     try:
         return await serve(app, host=host, port=port)
     except OSError as error:
@@ -197,7 +197,7 @@ async def _collect(operations: Operations) -> None:
             try:
                 collector.sweep()
             except (StatusError, sqlite3.Error):
-                # The state decides what is to be done, so the next sweep does what this one could not.
+                # The state decides what has to be done, so the next sweep does what this one could not.
                 _log.exception("the collector could not finish a sweep")
             await asyncio.sleep(_SWEEP_PAUSE_S)
             with suppress(TimeoutError):

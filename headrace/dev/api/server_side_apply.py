@@ -1,14 +1,14 @@
 """Server-side apply: an object in part, merged into the one that is there, by who owns which field. Pure.
 
-    applied, owned by nobody else, or the same         set, and owned
+applied, owned by nobody else, or the same         set, and owned
     applied, owned by another and different            a conflict (409); with `force` set, and taken from the other
     no longer applied, owned by nobody else            removed
     no longer applied, owned by others                 left to them
 
 Unlike other writes, an apply is refused for fields that the schema does not know, whatever its `fieldValidation`, and
 before anything is merged. The messages are those of Kubernetes' merging library, Go's way to print values included.
-Objects are merged member by member, lists with keys and sets element by element, all else is replaced; merging returns
-new containers, but shares the parts that it leaves alone.
+Objects are merged member by member, lists with keys and sets element by element, anything else is replaced; merging
+returns new containers, but shares the parts that it leaves alone.
 
 `kubectl` may change what it wrote by client-side apply, which keeps what it wrote in an annotation, without a conflict.
 Called by `operations`.
@@ -52,7 +52,7 @@ from headrace.dev.api.strategy import FieldValidation
 
 
 def merge(live: Any, applied: Any, shape: Shape) -> Any:
-    """`live` with all that `applied` says. Null in place of parts says nothing."""
+    """Return `live` with the values of `applied`. A null in place of parts changes nothing."""
     if applied is None and shape.has_parts(live):
         return live
     if not shape.has_parts(applied) or type(live) is not type(applied):
@@ -66,13 +66,13 @@ def merge(live: Any, applied: Any, shape: Shape) -> Any:
 
 
 def without(value: Any, fields: FieldSet, shape: Shape) -> Any:
-    """`value` less `fields`; None where nothing is left of it."""
+    """Return `value` less `fields`; None where nothing is left of it."""
     holders = frozenset(path[:depth] for path in fields for depth in range(len(path)))
     return _without(value, fields, holders, shape, ())
 
 
 def _merge_lists(live: list[Any], applied: list[Any], shape: Shape) -> list[Any]:
-    """In the order of `applied`; what only `live` has stays before what it stood before."""
+    """Merge in the order of `applied`; an element that only `live` has stays before the one that it stood before."""
     old = {step_of(element, shape): element for element in live}
     new = {step_of(element, shape): element for element in applied}
     merged = {step: merge(old[step], part, shape.items or ANY) if step in old else part for step, part in new.items()}
@@ -114,7 +114,7 @@ _PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {
 
 
 def identity_of(patch: Object) -> str:
-    """As messages name an object that is applied."""
+    """Return an applied object's name as messages have it."""
     meta = patch.get("metadata")
     named = meta if isinstance(meta, dict) else {}
     version = patch["apiVersion"] if "/" in patch["apiVersion"] else f"/{patch['apiVersion']}"
@@ -122,7 +122,7 @@ def identity_of(patch: Object) -> str:
 
 
 def check_applied(patch: Object, shape: Shape, undeclared: list[str]) -> None:
-    """Raises StatusError 500; `undeclared` are fields whose absence from the schema is known already."""
+    """Raise StatusError 500; `undeclared` are fields whose absence from the schema is known already."""
     found = {f"{shown(path)}: {rule}" for path, rule in _errors(patch, shape, ())}
     errors = sorted(found | {f".{path}: {_UNDECLARED}" for path in undeclared})
     if errors:
@@ -144,7 +144,7 @@ def _errors(value: Any, shape: Shape, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _is_one(value: Any, wanted: tuple[type, ...]) -> bool:
-    """In Python True is an int, in JSON it is none."""
+    """Check the type: in Python True is an int, in JSON it is none."""
     return isinstance(value, wanted) and (not isinstance(value, bool) or bool in wanted)
 
 
@@ -188,7 +188,7 @@ def _wrong_type(wanted: str, value: Any) -> str:
 
 
 def _printed(value: Any) -> str:
-    """As Go's %v prints it."""
+    """Return the value as Go's %v prints it."""
     match value:
         case bool():
             return str(value).lower()
@@ -203,7 +203,7 @@ def _printed(value: Any) -> str:
 
 
 def _spelled(value: Any) -> str:
-    """As Go's %#v prints it, which of objects and lists would say more."""
+    """Return the value as Go's %#v prints it, which of objects and lists would print more."""
     return to_json(value) if isinstance(value, str | bool) else _printed(value)
 
 
@@ -211,7 +211,8 @@ _SCALE = ("autoscaling/v1", "Scale")
 
 
 def read_applied(kind: Kind, document: Document) -> Object:
-    """Raises StatusError 400 where the body is of another kind, 500 where it does not fit the schema."""
+    """Read an applied object. Raises StatusError 400 where the body is of another kind, 500 where it does not fit the
+    schema."""
     patch: Object = document.value
     _check_type(patch, kind.api_version, kind.kind)
     if "managedFields" in (patch.get("metadata") or {}):
@@ -224,7 +225,7 @@ def read_applied(kind: Kind, document: Document) -> Object:
 
 
 def read_merged(kind: Kind, obj: Object) -> Object:
-    """What an apply has made of the object, brought into the form that is stored. Raises UndecodableError."""
+    """Return the result of an apply in the form that is stored. Raises UndecodableError."""
     normalize(obj["metadata"])
     if kind.schema is None:
         kind.read(obj)
@@ -232,7 +233,7 @@ def read_merged(kind: Kind, obj: Object) -> Object:
 
 
 def read_applied_scale(kind: Kind, document: Document) -> Document:
-    """A Scale that is applied, as part of the object that it scales. Raises StatusError 400 where it is none."""
+    """Return an applied Scale as part of the object that it scales. Raises StatusError 400 where it is none."""
     scale: Object = document.value
     _check_type(scale, *_SCALE)
     whole = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": scale.get("metadata") or {}}
@@ -240,7 +241,7 @@ def read_applied_scale(kind: Kind, document: Document) -> Document:
 
 
 def duplicate_warnings(document: Document, validation: FieldValidation) -> tuple[str, ...]:
-    """Raises StatusError 400 where the writer wants none."""
+    """Return warnings about duplicates. Raises StatusError 400 where the writer wants none."""
     if document.duplicates and validation is FieldValidation.STRICT:
         listed = "\n  ".join(document.duplicates)
         why = f"error converting YAML to JSON: yaml: unmarshal errors:\n  {listed}"
@@ -249,7 +250,7 @@ def duplicate_warnings(document: Document, validation: FieldValidation) -> tuple
 
 
 def check_new(kind: Kind, name: str, patch: Object) -> None:
-    """An apply creates what is not there, unless it names an object that once was. Raises StatusError."""
+    """Check an apply that creates: it may, unless it names an object that once was. Raises StatusError."""
     meta = patch.get("metadata") or {}
     if not meta.get("name"):
         raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
@@ -268,7 +269,7 @@ def _check_type(patch: Object, version: str, kind: str) -> None:
 
 
 def _undeclared(kind: Kind, patch: Object) -> list[str]:
-    """Paths of the fields that the kind does not have, as far as it is known here."""
+    """Return the paths of the fields that the kind does not have, as far as it is known here."""
     try:
         return kind.read(copy_of(patch))
     except UndecodableError as error:
@@ -280,19 +281,19 @@ def _undeclared(kind: Kind, patch: Object) -> list[str]:
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL: Final = "kubectl"
 _ESCAPED: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-"""What Go escapes in JSON for the sake of browsers."""
+"""The characters that Go escapes in JSON for the sake of browsers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The object as it is to be, and its managedFields."""
+    """The result of an apply: the object and its managedFields."""
 
     object: Object
     managed: list[Object]
 
 
 def apply(author: Author, live: Object | None, patch: Object, *, force: bool) -> Applied:
-    """`patch` applied to `live` (None: there is none yet), neither of which is changed. Raises StatusError 409."""
+    """Apply `patch` to `live` (None: there is none yet), neither of which is changed. Raises StatusError 409."""
     managed = _managed_of(author, live)
     before = bare(live) if live is not None else {}
     me, last = author.manager(APPLY), managed.get(author.manager(APPLY))
@@ -324,11 +325,11 @@ def _managed_of(author: Author, live: Object | None) -> Managed:
 
 
 def _pruned(merged: Object, owned: FieldSet, last: FieldSet, shape: Shape) -> Object:
-    """`merged` without what the applier owned, if nobody owns it now, neither the applier."""
+    """Return `merged` without what the applier owned, where no manager owns it now, not even the applier."""
     all_there, dropped = with_structs(fields_of(merged, shape), shape), with_structs(last, shape)
-    # `metadata` itself is nobody's and always stays, whatever was in it.
+    # `metadata` itself has no owner and always stays, whatever was in it.
     kept = _there(without(merged, dropped, shape), shape) | with_structs(owned, shape) | {("f:metadata",)}
-    # Elements go as a whole: what others own in one brings it back, and then only what was the applier's may go.
+    # Elements go as a whole: a field in one that others own brings it back, and then only the applier's fields may go.
     kept = _there(without(merged, all_there - kept, shape), shape)
     pruned: Object = without(merged, (all_there - kept) & dropped, shape) or {}
     return pruned
@@ -339,13 +340,13 @@ def _there(obj: Object | None, shape: Shape) -> FieldSet:
 
 
 def _conflicts(managed: Managed, me: Manager, written: set[Path]) -> dict[Manager, FieldSet]:
-    """What others own of the fields that the applier is about to change."""
+    """Return the fields of other owners that the applier is about to change."""
     found = {manager: entry.fields & written for manager, entry in managed.items() if manager != me}
     return {manager: fields for manager, fields in sorted(found.items()) if fields}
 
 
 def _check_conflicts(author: Author, live: Object, conflicts: dict[Manager, FieldSet]) -> None:
-    """Raises StatusError 409, but for what kubectl's client-side apply wrote and nobody has changed since."""
+    """Raise StatusError 409, but not for what kubectl's client-side apply wrote and no writer has changed since."""
     own = _applied_by_client(live, author.shape) if author.name == _KUBECTL else frozenset()
     left = {manager: fields - own for manager, fields in conflicts.items() if fields - own}
     if left:
@@ -384,7 +385,8 @@ def _grouped(conflicts: dict[Manager, FieldSet]) -> str:
 
 
 def _with_last_applied(author: Author, obj: Object, patch: Object) -> Object:
-    """kubectl may go back to client-side apply: its annotation, where there is one, says what was applied."""
+    """Keep the annotation of kubectl, which may go back to client-side apply: where there is one, it holds what was
+    applied."""
     annotations = obj.get("metadata", {}).get("annotations") or {}
     if author.name == _KUBECTL and annotations.get(LAST_APPLIED):
         annotations[LAST_APPLIED] = _last_applied(patch)

@@ -1,8 +1,8 @@
 """Services: a selector of Pods, and ports by name. Pure.
 
-Checked and completed as a kube-apiserver does, but for addresses: there are no virtual ones on one machine, so every
-Service is headless unless its writer names an address, and no port of a node is ever given out. `proxy` decides who
-answers for a Service.
+Services are checked and completed as by a kube-apiserver, but for addresses: there are no virtual ones on one machine,
+so every Service is headless unless its writer names an address, and no port of a node is ever given out. `proxy`
+decides who answers for a Service.
 """
 
 import re
@@ -67,7 +67,7 @@ def read_service(obj: Object) -> list[str]:
 
 
 def _drop_empty(holder: Object) -> None:
-    """What Go leaves out when it writes an object."""
+    """Drop what Go leaves out when it writes an object."""
     for name in [name for name, value in holder.items() if value in (None, {}, [], "", 0) and value is not False]:
         del holder[name]
 
@@ -98,7 +98,7 @@ def _complete_addresses(spec: Object) -> None:
 
 
 def _address_errors(spec: Object, old: Object) -> Iterator[Cause]:
-    """Of a change; an address that the writer leaves out stays what it was."""
+    """Yield errors of a change; an address that the writer leaves out stays what it was."""
     if "clusterIP" not in old or spec["type"] == "ExternalName":
         return
     if spec.setdefault("clusterIP", old["clusterIP"]) != old["clusterIP"]:

@@ -48,7 +48,7 @@ class StatusError(Exception):
 
 
 class UndecodableError(ValueError):
-    """A body that cannot be read as an object of its kind; who sent it how decides the Status that it becomes."""
+    """A body cannot be read as an object of its kind; the request decides the Status that it becomes."""
 
 
 def invalid_value(field: str, value: object, rule: str) -> Cause:
@@ -69,7 +69,7 @@ def unsupported_value(field: str, value: object, supported: Sequence[object]) ->
 
 
 def invalid(qualified_kind: GroupResource, name: str, causes: Sequence[Cause]) -> StatusError:
-    """422: `qualified_kind` is the kind with its group, as in `Topic.headrace.io`."""
+    """Return 422: `qualified_kind` is the kind with its group, as in `Topic.headrace.io`."""
     listed = str(causes[0]) if len(causes) == 1 else f"[{', '.join(map(str, causes))}]"
     details = _details(qualified_kind, name)
     details["causes"] = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
@@ -105,18 +105,18 @@ def conflict(resource: GroupResource, name: str, why: str) -> StatusError:
 
 
 def modified(resource: GroupResource, name: str) -> StatusError:
-    """409: the resourceVersion that the writer read is not the latest."""
+    """Return 409: the resourceVersion that the writer read is not the latest."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(resource, name, why)
 
 
 def expired(asked: int, oldest: int) -> StatusError:
-    """410: the watch history no longer reaches back to `asked`."""
+    """Return 410: the watch history no longer reaches back to `asked`."""
     return StatusError(410, "Expired", f"too old resource version: {asked} ({oldest})")
 
 
 def too_large(asked: int, current: int) -> StatusError:
-    """504: a list was asked to be at least as new as a revision that does not exist yet."""
+    """Return 504: a list was asked to be at least as new as a revision that does not exist yet."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Timeout: Too large resource version: {asked}, current: {current}"
     return StatusError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
@@ -139,12 +139,13 @@ def not_acceptable(offered: Sequence[str]) -> StatusError:
 
 
 def undecodable_patch(patched: Object, why: str) -> StatusError:
-    """422: what a patch makes of the object cannot be read as one."""
+    """Return 422: the patched object cannot be read as one."""
     return invalid(GroupResource("", ""), "", [invalid_value("patch", to_json(patched), why)])
 
 
 def unapplicable_patch() -> StatusError:
-    """422: a JSON patch whose path or test does not fit the object. Kubernetes says no more either."""
+    """Return 422: a JSON patch whose path or test does not fit the object. Kubernetes gives no further reason
+    either."""
     return StatusError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 

@@ -1,8 +1,8 @@
 """The state on disk, the one counter that numbers all changes, and the watches that follow them.
 
 `Store` owns a SQLite file in WAL mode and a mirror of it in memory, from which all reads are served. A write is one
-transaction of the object and the counter, committed before anybody can see it, so that neither is ever behind the other
-after a kill -9. It is also synced to the disk, unless it is a sign of life or a record of the moment (Lease, Event).
+transaction of the object and the counter, committed before any reader can see it, so that neither is ever behind the
+other after a kill -9. It is also synced to the disk, unless it is a Lease or an Event.
 
 `History` keeps, per resource, the last changes in order of their revision. A watcher holds no queue, only the revision
 that it has seen: `since` gives it what came after, or refuses (410) when the history no longer reaches back that far.
@@ -32,7 +32,7 @@ from headrace.dev.api.status import expired
 
 DEV_WATCH_HISTORY_MAX = 4096
 DEV_WATCH_HISTORY_BYTES_MAX = 8 << 20
-"""Changes of one resource that watchers may still ask for, by number and by size; older ones are answered with 410."""
+"""The size of the changes of one resource that watchers may still ask for; older ones are answered with 410."""
 
 
 class ChangeType(StrEnum):
@@ -46,11 +46,11 @@ class Change:
     revision: int
     type: ChangeType
     object: Object
-    """As it is now; of a deleted object its last state, with the revision of the deletion."""
+    """The object as it is now; a deleted object in its last state, with the revision of the deletion."""
     previous: Object | None = None
-    """As it was before: a selector may have matched it then."""
+    """The object as it was before: a selector may have matched it then."""
     size_bytes: int = 0
-    """Of the object in JSON: what the change weighs against the history's bound."""
+    """The size of the object in JSON, which counts against the history's bound."""
 
 
 class ResourceHistory:
@@ -60,7 +60,7 @@ class ResourceHistory:
         self, oldest: int, changes_max: int = DEV_WATCH_HISTORY_MAX, bytes_max: int = DEV_WATCH_HISTORY_BYTES_MAX
     ) -> None:
         self.oldest = oldest
-        """Changes up to and including this revision are forgotten."""
+        """The revision up to which, itself included, changes are forgotten."""
         self._changes_max = changes_max
         self._bytes_max = bytes_max
         self._changes: list[Change] = []
@@ -73,8 +73,9 @@ class ResourceHistory:
             self._forget_half()
 
     def _forget_half(self) -> None:
-        """By half, not one by one: dropping the first element of a list for each change would copy it each time."""
-        # The newest change always stays, whatever it weighs.
+        """Forget half of the changes, not one: dropping the first element of a list for each change would copy it each
+        time."""
+        # The newest change always stays, whatever its size.
         forgotten = self._changes[: max(len(self._changes) // 2, 1)] if len(self._changes) > 1 else []
         if forgotten:
             self.oldest = forgotten[-1].revision
@@ -82,7 +83,7 @@ class ResourceHistory:
             del self._changes[: len(forgotten)]
 
     def since(self, revision: int) -> list[Change]:
-        """The changes after `revision`. Raises StatusError 410 when some of them are forgotten."""
+        """Return the changes after `revision`. Raises StatusError 410 when some of them are forgotten."""
         if revision < self.oldest:
             raise expired(revision, self.oldest)
         first = bisect_right(self._changes, revision, key=lambda change: change.revision)
@@ -90,7 +91,7 @@ class ResourceHistory:
 
 
 class History:
-    """The changes of all resources, and whom to wake when one comes."""
+    """The changes of all resources, and the watchers to wake when one comes."""
 
     def __init__(self, oldest: int) -> None:
         self._oldest = oldest
@@ -109,7 +110,7 @@ class History:
 
     @contextmanager
     def watching(self, resource: GroupResource | None) -> Iterator[asyncio.Event]:
-        """An event that is set with each change of `resource` (None: of any), and when the history closes."""
+        """Yield an event that is set with each change of `resource` (None: of any), and when the history closes."""
         wake = asyncio.Event()
         self._watchers[wake] = resource
         try:
@@ -127,7 +128,7 @@ class History:
 _UNSYNCED = frozenset({GroupResource("coordination.k8s.io", "leases"), GroupResource("", "events")})
 _IN_MEMORY = ":memory:"
 _MODE = 0o600
-"""Its owner's alone: there are Secrets in it."""
+"""The mode of its files, private to the owner: there are Secrets in them."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (
   api_group TEXT NOT NULL, plural TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL,
@@ -138,7 +139,8 @@ CREATE TABLE IF NOT EXISTS counter (id INTEGER PRIMARY KEY CHECK (id = 0), revis
 
 
 def _keep_private(path: Path) -> None:
-    """Those of an earlier version may be anybody's to read. SQLite makes its other files as the first one is."""
+    """Make files private: those of an earlier version may be readable by all. SQLite makes its other files like the
+    first one."""
     path.touch(mode=_MODE)
     for each in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
         if each.exists():
@@ -149,8 +151,8 @@ class Store:
     def __init__(self, path: Path | str, first_revision: int = 1) -> None:
         """Open or create the file; raises sqlite3.Error where it is locked by another server or is no database.
 
-        A new file begins to count at `first_revision`. The higher it is than what clients remember from an earlier
-        file, the surer they are told that they are too late, rather than wait for numbers that are long to come.
+        A new file begins to count at `first_revision`. It should be higher than what clients remember from an earlier
+        file, so that they get an error for their old revisions rather than wait for numbers that are far off.
         """
         if path != _IN_MEMORY:
             _keep_private(Path(path))
@@ -170,7 +172,7 @@ class Store:
         return self._objects.get(key.resource, {}).get(key)
 
     def list(self, resource: GroupResource, namespace: str | None = None) -> list[Object]:
-        """Objects in order of namespace and name; `namespace` None means all."""
+        """Return objects in order of namespace and name; `namespace` None means all."""
         keys = sorted(k for k in self._objects.get(resource, {}) if namespace is None or k.namespace == namespace)
         return [self._objects[resource][key] for key in keys]
 
@@ -182,7 +184,7 @@ class Store:
         return self._keys_by_uid.get(uid)
 
     def put(self, key: Key, obj: Object) -> Object:
-        """Write `obj`, give it its resourceVersion, tell the watchers. The store owns it from now on."""
+        """Write `obj`, set its resourceVersion, and wake the watchers. The store owns it from now on."""
         previous = self.get(key)
         revision = self.revision + 1
         obj["metadata"]["resourceVersion"] = str(revision)
@@ -195,7 +197,7 @@ class Store:
         return obj
 
     def complete(self, key: Key, obj: Object) -> None:
-        """Show `obj` for what is stored at `key`: the same version, with what readers are to see besides."""
+        """Show `obj` in place of the stored object at `key`: the same version, with additions for readers."""
         self._mirror(key, obj)
 
     def remove(self, key: Key) -> None:
@@ -236,7 +238,7 @@ class WatchOptions:
     selection: Selection
     starts_with_state: bool
     marks_state_end: bool
-    """Send a bookmark after the state, so that the client knows that it has all of it."""
+    """True: a bookmark follows the state, so that the client knows that it has all of it."""
     after: int
     """The revision that the client has seen; 0 where the state comes first."""
     bookmarks: bool
@@ -260,19 +262,19 @@ class Watch:
         self.revision = options.after
 
     def waking(self) -> AbstractContextManager[asyncio.Event]:
-        """An event that is set when something may be pending, or the watch has to end."""
+        """Return an event that is set when something may be pending, or the watch has to end."""
         return self._store.history.watching(self._kind.storage)
 
     @property
     def closed(self) -> bool:
-        """The server stops."""
+        """Return whether the server stops."""
         return self._store.history.closed
 
     def state(self) -> Iterator[WatchEvent]:
-        """What comes first: the state of now, where it is asked for. Call once, before `pending`."""
+        """Yield the present state first, where it is asked for. Call it once, before `pending`."""
         if not self._options.starts_with_state:
             return
-        self.revision = self._store.revision  # Not an earlier one: changes in between are part of this state.
+        self.revision = self._store.revision  # An earlier revision would repeat changes that are part of this state.
         for obj in self._store.list(self._kind.storage, self._namespace):
             if self._options.selection.matches(obj):
                 yield WatchEvent(ChangeType.ADDED, self._kind.from_stored(obj))
@@ -280,14 +282,16 @@ class Watch:
             yield self._bookmark(_STATE_END)
 
     def pending(self) -> list[WatchEvent]:
-        """What has happened since the last call. Raises StatusError 410 when the history has forgotten some of it."""
+        """Return what has happened since the last call. Raises StatusError 410 when the history has forgotten some of
+        it."""
         changes = self._store.history.of(self._kind.storage).since(self.revision)
         self.revision = max(self.revision, self._store.revision)
         seen = (self._seen(change) for change in changes if self._is_here(change))
         return [event for event in seen if event is not None]
 
     def bookmark(self) -> WatchEvent:
-        """How far this watch has come, for a client that wants to go on from here. Only with nothing pending."""
+        """Return how far this watch has come, for a client that wants to continue from here. Only with nothing
+        pending."""
         return self._bookmark({})
 
     def _is_here(self, change: Change) -> bool:

@@ -1,13 +1,13 @@
 """The strategies of writes: how what a writer sends is read, becomes a stored object, and ends. Pure.
 
-    create          status dropped where it is a subresource; uid, creation time, generation 1
+create          status dropped where it is a subresource; uid, creation time, generation 1
     update          status kept from the old object; server-owned metadata too; generation + 1 if the content changed
     status update   everything but the status kept from the old object
     delete          nothing holds it ──> gone
                     else ──> deletionTimestamp set ──> finalizers removed, Pod confirmed, namespace emptied ──> gone
 
-`read_object` checks that the body is an object of its kind and removes the fields that the kind does not know; what is
-to become of them is the writer's `fieldValidation`: an error, a warning, or nothing. Called by `operations`.
+`read_object` checks that the body is an object of its kind and removes the fields that the kind does not know; the
+writer's `fieldValidation` decides whether they are an error, a warning, or nothing. Called by `operations`.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from headrace.dev.api.validation import validate_object, validate_status
 
 
 class FieldValidation(StrEnum):
-    """What becomes of unknown and duplicate fields."""
+    """The treatment of unknown and duplicate fields."""
 
     IGNORE = "Ignore"
     WARN = "Warn"
@@ -48,9 +48,9 @@ class WriteOptions:
     validation: FieldValidation = FieldValidation.WARN
     dry_run: bool = False
     manager: str = "unknown"
-    """Who writes, as managedFields name them."""
+    """The writer's name in managedFields."""
     force: bool = False
-    """Of an apply: take fields from other managers that have other values in them."""
+    """True where an apply takes fields from other managers that have other values in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,16 @@ class Written:
 
 
 def read_object(kind: Kind, document: Document, validation: FieldValidation) -> tuple[Object, tuple[str, ...]]:
-    """The object in `document`, which it may share, and the warnings to send with the answer.
+    """Return the object in `document`, which it may share, and the warnings to send with the answer.
 
     Raises UndecodableError where it cannot be an object of `kind` or is refused for its fields, StatusError where it is
-    no object, or says itself that it is another kind's.
+    no object, or names another kind.
     """
     obj = document.value
     if not isinstance(obj, dict):
         raise _no_object(kind, document)
     if kind.schema is None:
-        # Typed clients leave them out; of Kubernetes' own kinds the URL says enough.
+        # Typed clients leave them out; for Kubernetes' own kinds the URL is enough.
         obj["kind"] = obj.get("kind") or kind.kind
         obj["apiVersion"] = obj.get("apiVersion") or kind.api_version
     _check_kind(kind, obj, document.summary)
@@ -93,7 +93,7 @@ def read_object(kind: Kind, document: Document, validation: FieldValidation) -> 
 
 
 def unreadable(kind: Kind, error: UndecodableError) -> StatusError:
-    """400: the body of a create or replace cannot be read."""
+    """Return 400: the body of a create or replace cannot be read."""
     return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error}')
 
 
@@ -138,7 +138,7 @@ def prepare_create(kind: Kind, obj: Object, uid: str, now: datetime) -> Object:
 
 
 def prepare_update(kind: Kind, obj: Object, old: Object, now: datetime) -> Object:
-    """The object to store when a writer replaces `old` by `obj`. Raises StatusError 422."""
+    """Return the object to store when a writer replaces `old` by `obj`. Raises StatusError 422."""
     causes = list(validate_meta_update(obj["metadata"], old["metadata"]))
     keep_server_owned(obj["metadata"], old["metadata"])
     if "status" in kind.subresources:
@@ -152,7 +152,7 @@ def prepare_update(kind: Kind, obj: Object, old: Object, now: datetime) -> Objec
 
 
 def prepare_status_update(kind: Kind, obj: Object, old: Object, now: datetime) -> Object:
-    """The old object with the status of `obj`. Raises StatusError 422."""
+    """Return the old object with the status of `obj`. Raises StatusError 422."""
     updated = copy_of({name: value for name, value in old.items() if name != "status"})
     if obj.get("status") is not None:
         updated["status"] = obj["status"]
@@ -185,7 +185,7 @@ _UNDELETABLE = frozenset({"default", "kube-system", "kube-public"})
 
 
 class Propagation(StrEnum):
-    """What happens to an object's dependents."""
+    """The treatment of an object's dependents."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -197,13 +197,13 @@ class DeleteOptions:
     grace_s: int | None = None
     propagation: Propagation = Propagation.BACKGROUND
     uid: str | None = None
-    """Delete only this incarnation of the name."""
+    """The uid of the only incarnation of the name that may be deleted."""
     resource_version: str | None = None
     dry_run: bool = False
 
 
 def check_deletable(kind: Kind, obj: Object, options: DeleteOptions) -> None:
-    """Raises StatusError 409 where a precondition fails, 403 for a namespace that must stay."""
+    """Raise StatusError 409 where a precondition fails, 403 for a namespace that must stay."""
     meta = obj["metadata"]
     qualified = kind.qualified
     if options.uid is not None and options.uid != meta["uid"]:
@@ -223,7 +223,7 @@ def check_deletable(kind: Kind, obj: Object, options: DeleteOptions) -> None:
 
 
 def doomed(kind: Kind, obj: Object, options: DeleteOptions, now: datetime) -> Object:
-    """A copy of `obj` after a DELETE; `may_go` says whether anything still holds it."""
+    """Return a copy of `obj` after a DELETE; `may_go` checks whether anything still holds it."""
     marked = copy_of(obj)
     grace_s = grace_period_s(obj, options.grace_s) if kind.resource == PODS else 0
     if "deletionTimestamp" not in obj["metadata"]:
@@ -235,7 +235,7 @@ def doomed(kind: Kind, obj: Object, options: DeleteOptions, now: datetime) -> Ob
 
 
 def may_go(obj: Object) -> bool:
-    """Somebody wants this object deleted, and nothing holds it any more."""
+    """Return whether the object is to be deleted and nothing holds it any more."""
     meta = obj["metadata"]
     held = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds", 0) > 0
     return "deletionTimestamp" in meta and not held and not _namespace_finalizers(obj)

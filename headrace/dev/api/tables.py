@@ -1,4 +1,4 @@
-"""Tables: what `kubectl get` prints. The server computes the cells, the client only aligns them. Pure.
+"""Tables, which `kubectl get` prints. The server computes the cells, the client only aligns them. Pure.
 
 A printer column names its value by a JSONPath: `.spec.partitions`, `.status.conditions[?(@.type=="Ready")].status`. A
 path is parsed once into steps; `find_by_path` gives the first value that it leads to, or None.
@@ -27,7 +27,7 @@ _Step = Callable[[list[Any]], list[Any]]
 
 
 def find_by_path(obj: Any, path: str) -> Any:
-    """The first value at `path`; None where there is none. Raises ValueError for a path of another form."""
+    """Return the first value at `path`; None where there is none. Raises ValueError for a path of another form."""
     found = [obj]
     for step in _steps(path):
         found = step(found)
@@ -74,7 +74,7 @@ _AGE_DESCRIPTION = "How long ago the object was created."
 
 
 class IncludeObject(StrEnum):
-    """What a row carries of its object (query parameter `includeObject`)."""
+    """The part of its object that a row carries (query parameter `includeObject`)."""
 
     NONE = "None"
     METADATA = "Metadata"
@@ -82,7 +82,7 @@ class IncludeObject(StrEnum):
 
 
 def table(kind: Kind, objects: Sequence[Object], meta: Object, include: IncludeObject, now: datetime) -> Object:
-    """A Table of `objects`, which are in the form of `kind`."""
+    """Return a Table of `objects`, which are in the form of `kind`."""
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -105,7 +105,7 @@ def age_column() -> Column:
 
 
 def path_column(name: str, type_: str, path: str, priority: int = 0, description: str = "") -> Column:
-    """A column that shows the value at a JSONPath: null where there is none, an age where the type is `date`."""
+    """Return a column that shows the value at a JSONPath: null where there is none, an age where the type is `date`."""
 
     def cell(obj: Object, now: datetime) -> Any:
         return age_at(obj, path, now) if type_ == "date" else _shown(find_by_path(obj, path), type_)
@@ -114,7 +114,7 @@ def path_column(name: str, type_: str, path: str, priority: int = 0, description
 
 
 def age_at(obj: Object, path: str, now: datetime) -> str:
-    """How long before `now` the moment at `path` lies, as Kubernetes abbreviates it."""
+    """Return how long before `now` the moment at `path` lies, as Kubernetes abbreviates it."""
     stamp = find_by_path(obj, path)
     if stamp is None:
         return "<unknown>"
@@ -126,7 +126,8 @@ def age_at(obj: Object, path: str, now: datetime) -> str:
 
 
 def human_duration(elapsed: timedelta) -> str:
-    """Two units where they are small, one where they are large: 95s, 3m20s, 14m, 2h5m, 30h, 3d4h, 12d, 2y100d."""
+    """Return a duration, two units where they are small, one where they are large: 95s, 3m20s, 14m, 2h5m, 30h, 3d4h,
+    12d, 2y100d."""
     seconds = int(elapsed.total_seconds())
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
     if seconds < -1:
@@ -173,7 +174,7 @@ def _row(kind: Kind, obj: Object, include: IncludeObject, now: datetime) -> Obje
 
 
 def _shown(value: Any, type_: str) -> Any:
-    """The value where it has the column's type, else null, as for custom columns on a cluster."""
+    """Return the value where it has the column's type, else null, as for custom columns on a cluster."""
     match type_:
         case "integer":
             return value if isinstance(value, int) and not isinstance(value, bool) else None

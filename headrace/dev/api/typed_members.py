@@ -25,7 +25,7 @@ _PYTHON_TYPES: Mapping[str, type] = {"string": str, "v1.SecretType": str, "bool"
 
 
 def drop_unknown(holder: Object, known: Iterable[str], path: str = "") -> list[str]:
-    """Remove what no field is called; returns the paths, in the order of the document."""
+    """Remove the members that are no known fields, and return their paths, in the order of the document."""
     unknown = [name for name in holder if name not in set(known)]
     for name in unknown:
         del holder[name]
@@ -33,7 +33,8 @@ def drop_unknown(holder: Object, known: Iterable[str], path: str = "") -> list[s
 
 
 def check_type(value: Any, wanted: str, place: str) -> None:
-    """`wanted` as Go spells the type, `[]T` and `map[string]T` for any T. Raises UndecodableError; null always fits."""
+    """Check a type; `wanted` is spelled as in Go, `[]T` and `map[string]T` for any T. Raises UndecodableError; null
+    always fits."""
     if value is None:
         return
     if wanted.startswith("map[string]"):
@@ -49,7 +50,8 @@ def check_type(value: Any, wanted: str, place: str) -> None:
 
 
 def read_outline(obj: Object) -> list[str]:
-    """What must hold for kinds whose members are stored as they are written: these are objects. Null is left out."""
+    """Check what must hold for kinds whose members are stored as they are written: these are objects. Null is left
+    out."""
     for member, wanted in _PARTS.items():
         if obj.get(member, ()) is None:
             del obj[member]
@@ -58,7 +60,7 @@ def read_outline(obj: Object) -> list[str]:
 
 
 def read_map(holder: Object, name: str, element: str, place: str) -> dict[str, Any]:
-    """The map `holder[name]`, empty where there is none; each of its values must be an `element`, or null."""
+    """Return the map `holder[name]`, empty where there is none; each of its values must be an `element`, or null."""
     check_type(holder.get(name), f"map[string]{element}", place)
     found: dict[str, Any] = holder.get(name) or {}
     for value in found.values():
@@ -96,14 +98,14 @@ def check_micro_times(kind: str, holder: Object, names: Iterable[str]) -> None:
 
 
 def check_times(kind: str, holder: Object, names: Iterable[str]) -> None:
-    """Raises StatusError 400 where a Time of `holder` is none."""
+    """Raise StatusError 400 where a Time of `holder` is none."""
     for name in names:
         if holder.get(name) is not None and not is_date_time(holder[name]):
             raise _unreadable(kind, holder[name], _TIME)
 
 
 def is_date_time(text: object) -> bool:
-    """RFC 3339: a date, a time, and where they hold."""
+    """Return whether the text is RFC 3339: a date, a time, and a zone."""
     try:
         return isinstance(text, str) and datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
@@ -121,7 +123,7 @@ def _normalized(kind: str, text: object) -> str:
 
 
 def _unreadable(kind: str, text: object, layout: _Layout) -> StatusError:
-    """400 in the words of Go's `time.Parse`, which names the first part that is not as its layout has it."""
+    """Return 400 in the words of Go's `time.Parse`, which names the first part that does not fit its layout."""
     return bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: parsing time {_complaint(text, layout)}')
 
 

@@ -1,7 +1,7 @@
 """Values against their structural schema, with the messages of Kubernetes' validator, and then against CEL rules. Pure.
 
-Yields causes in the order of the schema. An unchanged value is not judged again on update ("ratcheting"), so that an
-object stored under an older schema can still be edited elsewhere.
+The functions yield causes in the order of the schema. An unchanged value is not judged again on update ("ratcheting"),
+so that an object stored under an older schema can still be edited elsewhere.
 
 CEL rules (`x-kubernetes-validations`) have Kubernetes' meaning of `self` and `oldSelf`. They run only on objects that
 pass the schema otherwise, so `self` has the declared type. A rule that mentions `oldSelf` is a transition rule: it is
@@ -21,13 +21,13 @@ from headrace.dev.api.status import Cause, invalid_value, required, unsupported_
 from headrace.dev.api.typed_members import is_date_time
 
 _EVALUATION_ERRORS = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
-"""What the library raises for a rule that meets a value it was not written for."""
+"""The errors that the library raises for a rule that meets a value it was not written for."""
 _ABSENT = object()
-"""There is no old value, or none that corresponds."""
+"""The mark of no old value, or of none that corresponds."""
 
 
 def check_rules(value: Any, schema: Schema, path: str = "", old: Any = _ABSENT) -> Iterator[Cause]:
-    """Every rule at and below `schema` that `value` breaks. An unchanged value is not judged again."""
+    """Yield every rule at and below `schema` that `value` breaks. An unchanged value is not judged again."""
     if old is not _ABSENT and value == old:
         return
     for rule in schema.rules:
@@ -47,7 +47,7 @@ def check_rules(value: Any, schema: Schema, path: str = "", old: Any = _ABSENT) 
 
 
 def check_object(obj: Any, schema: Schema, old: Any | None) -> Iterator[Cause]:
-    """The rules of a whole object; `old` is None when it is created."""
+    """Yield the broken rules of a whole object; `old` is None when it is created."""
     return check_rules(obj, schema, "", _ABSENT if old is None else old)
 
 
@@ -101,7 +101,7 @@ _NEW = object()
 
 
 def validate_object(obj: Object, schema: Schema, old: Object | None, earlier: list[Cause]) -> list[Cause]:
-    """All that is wrong with `obj`: `earlier` (of its metadata), its schema's errors, then its rules'."""
+    """Return all that is wrong with `obj`: `earlier` (of its metadata), its schema's errors, then its rules'."""
     causes = earlier + list(validate(obj, schema, "", _NEW if old is None else old))
     if not has_rules(schema):
         return causes
@@ -111,7 +111,8 @@ def validate_object(obj: Object, schema: Schema, old: Object | None, earlier: li
 
 
 def validate_status(obj: Object, schema: Schema, old: Object) -> list[Cause]:
-    """What is wrong with the status alone. Kubernetes' messages then count from the status, its fields do not."""
+    """Return what is wrong with the status alone. Kubernetes' messages then count from the status, its fields do
+    not."""
     node, status = schema.of_field("status"), obj.get("status")
     if node is None or status is None:
         return []
@@ -127,7 +128,7 @@ def _below_status(cause: Cause) -> Cause:
 
 
 def validate(value: Any, schema: Schema, path: str, old: Any = _NEW) -> Iterator[Cause]:
-    """What is wrong with `value` at `path`; the empty path is the whole object."""
+    """Yield what is wrong with `value` at `path`; the empty path is the whole object."""
     if old is not _NEW and value == old:
         return
     if value is None and schema.nullable:
@@ -175,7 +176,8 @@ def _has_type(value: Any, schema: Schema) -> bool:
 
 
 def _type_errors(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
-    """In a field with a format Kubernetes names the format, not the type, for some values; a fraction even twice."""
+    """Yield type errors. In a field with a format Kubernetes names the format, not the type, for some values; a
+    fraction even twice."""
     found, value_format = _type_name(value), schema.raw.get("format")
     if value_format is not None and found in ("boolean", "object"):
         yield _wrong_type(path, value_format, "")

@@ -1,6 +1,6 @@
 """`python -m headrace.dev.supervisor OPTIONS PIPE`: the supervisor that `launcher.start_detached` starts.
 
-Without PIPE it is one that takes over: nobody waits for it.
+Without PIPE it is one that takes over: no process waits for it.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ def main(arguments: str, writing: int | None) -> int:
     with os.fdopen(writing, "w") as answers:
 
         def tell(answer: dict[str, Any]) -> None:
-            # The starter may be gone by now: that must not take the supervisor with it.
+            # The starter may be gone by now: that must not end the supervisor too.
             with contextlib.suppress(BrokenPipeError):
                 print(json.dumps(answer), file=answers, flush=True)
 

@@ -2,12 +2,12 @@
 
 A `Child` owns a process: `run` starts it, notices when it is ready, and starts it again when it dies, until `stop`.
 Each life is a real process in a session of its own (Ctrl-C in a terminal reaches the supervisor alone) that dies with
-the supervisor, and writes to one log file. Whoever wants to know what changed gives `on_change`. A process is ready
-when a GET on loopback is answered with 200; as a kubelet's probe, it takes any certificate: it asks whether the process
-works, not who it is.
+the supervisor, and writes to one log file. `on_change` is called with each change. A process is ready when a GET on
+loopback is answered with 200; like a kubelet's probe, the GET accepts any certificate: it checks whether the process
+works, not its identity.
 
-A `Fleet` owns one `Child` per broker and the task that runs it, and knows which Pod stands for whom. Called by the
-supervisor (start, stop) and by the controller (scale, kill).
+A `Fleet` owns one `Child` per broker and the task that runs it, and knows which Pod stands for which broker. Called by
+the supervisor (start, stop) and by the controller (scale, kill).
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _INTERVAL_S = 0.05
 
 
 async def until_answers(url: str) -> None:
-    """Ask until the answer is yes."""
+    """Ask until the answer is 200."""
     while True:
         if await answers(url):
             return
@@ -39,7 +39,7 @@ async def until_answers(url: str) -> None:
 
 
 async def answers(url: str) -> bool:
-    """Whether a GET of `url` comes back with 200; anything else, a refused connection included, is a no."""
+    """Return whether a GET of `url` comes back with 200; anything else, a refused connection included, is a no."""
     parts = urlsplit(url)
     request = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n".encode()
     try:
@@ -71,24 +71,24 @@ _log = logging.getLogger("headrace.dev")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run, and how to see that it is ready."""
+    """A command to run, and the way to see that it is ready."""
 
     name: str
     arguments: tuple[str, ...]
     log: Path
     ready_url: str
-    """Answers 200 once the process does its work."""
+    """The URL that answers 200 once the process does its work."""
 
 
 class Child:
     def __init__(self, program: Program, on_change: Callable[[], None], start: Start = execute) -> None:
         self.program = program
         self.ready = asyncio.Event()
-        """Of the present life."""
+        """The readiness of the present life."""
         self.restarts = 0
-        """Starts after the first."""
+        """The number of starts after the first."""
         self.started_at = ""
-        """RFC 3339; of the latest life."""
+        """The start of the latest life in RFC 3339."""
         self.exited: Exit | None = None
         """The latest death, unless `stop` brought it about."""
         self._on_change = on_change
@@ -99,16 +99,16 @@ class Child:
 
     @property
     def is_backing_off(self) -> bool:
-        """Dead, and not started again at once."""
+        """Return whether it is dead, and not started again at once."""
         return self._process is None and self._backoff.delay_ms > RESTART_DELAY_MIN_MS
 
     @property
     def pid(self) -> int | None:
-        """None between two lives."""
+        """Return the pid; None between two lives."""
         return self._process.pid if self._process else None
 
     async def run(self) -> None:
-        """Keep it alive until `stop`."""
+        """Keep the process alive until `stop`."""
         while True:
             await self._live()
             if self._stopping.is_set():
@@ -120,12 +120,12 @@ class Child:
             self.restarts += 1
 
     async def stop(self, grace_s: float) -> None:
-        """Ask politely (SIGTERM), insist after `grace_s`. Returns when no process is left."""
+        """Send SIGTERM, and SIGKILL after `grace_s`. Returns when no process is left."""
         self._stopping.set()
         await self.terminate(grace_s)
 
     async def terminate(self, grace_s: float) -> None:
-        """End this life (SIGTERM, and SIGKILL after `grace_s`); the next one follows, unless it was stopped."""
+        """End this life (SIGTERM, and SIGKILL after `grace_s`); the next one follows, unless `stop` was called."""
         process = self._process
         if process is None:
             return
@@ -138,7 +138,7 @@ class Child:
             await process.wait()
 
     def kill(self) -> None:
-        """kill -9: it is started again as after any death."""
+        """Kill with SIGKILL; it is started again as after any death."""
         if self._process is not None:
             self._signal(self._process, signal.SIGKILL)
 
@@ -148,7 +148,7 @@ class Child:
         self._process = process
         self.started_at = _now()
         self._on_change()
-        if self._stopping.is_set():  # stop() came while the process was being made, and could not know it
+        if self._stopping.is_set():  # stop() was called while the process was being made, before its pid was known.
             self._signal(process, signal.SIGTERM)
         probe = asyncio.create_task(self._notice_ready())
         code = await process.wait()
@@ -195,7 +195,7 @@ class _Member:
     run: asyncio.Task[None]
     pod_uid: str | None = None
     restarts_before_pod: int = 0
-    """A Pod counts the restarts of its own life, as a kubelet does."""
+    """The restarts before this Pod: a Pod counts those of its own life, as on a kubelet."""
     stopping: bool = False
 
     def status(self) -> PodStatus:
@@ -222,7 +222,7 @@ class Fleet:
         grace_s: float,
         start: Start = execute,
     ) -> None:
-        """`grace_s`: what each gets where all stop at once."""
+        """Take `grace_s`, the time that each gets where all stop at once."""
         self._program = program
         self._port = port
         self._tasks = tasks
@@ -233,7 +233,7 @@ class Fleet:
 
     @property
     def children(self) -> dict[int, Child]:
-        """By broker id, ascending."""
+        """Return the children by broker id, ascending."""
         return {broker: self._members[broker].child for broker in sorted(self._members)}
 
     def add(self, broker: int) -> None:
@@ -241,12 +241,12 @@ class Fleet:
         self._members[broker] = _Member(child, self._tasks.create_task(child.run()))
 
     def remove(self, broker: int) -> None:
-        """Stop it gracefully, beside all else; its data stays for the day it is added again."""
+        """Stop it gracefully, beside all else; its data stays until it is added again."""
         self._members[broker].stopping = True
         self._tasks.create_task(self._leave(broker))
 
     async def stop(self) -> None:
-        """All at once, each gracefully."""
+        """Stop all at once, each gracefully."""
         await asyncio.gather(*(member.child.stop(self._grace_s) for member in self._members.values()))
 
     def restart(self, broker: int) -> None:
@@ -255,7 +255,7 @@ class Fleet:
         self._tasks.create_task(self._end_life(broker))
 
     def kill(self, broker: int) -> None:
-        """One that is stopping may be gone since it was looked at: then there is nothing to do, here and below."""
+        """Kill it. One that is stopping may be gone by now: then there is nothing to do, here and below."""
         if broker in self._members:
             self._members[broker].child.kill()
 
@@ -263,7 +263,7 @@ class Fleet:
         member = self._members.get(broker)
         if member is None:
             return
-        if uid is None:  # its process is about to die with its Pod, which is no restart of the next one
+        if uid is None:  # Its process is about to die with its Pod, which is no restart of the next Pod.
             member.restarts_before_pod = member.child.restarts + 1
         member.pod_uid = uid
 

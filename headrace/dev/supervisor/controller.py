@@ -1,4 +1,4 @@
-"""Carries out the plan of `workload`: the supervisor as an ordinary client of its own API.
+"""The controller that carries out the plan of `workload`: the supervisor as an ordinary client of its own API.
 
 One task runs `maintain` for as long as the supervisor lives. Anything that changes (a Pod, the StatefulSet, a broker
 process) only wakes it; each round reads the API afresh, plans, and acts. While the API is away it waits and tries
@@ -38,7 +38,7 @@ _log = logging.getLogger("headrace.dev")
 
 
 class Brokers(Protocol):
-    """The processes, as the controller needs them."""
+    """The broker processes, as the controller needs them."""
 
     def views(self) -> tuple[BrokerView, ...]: ...
 
@@ -60,15 +60,15 @@ class Controller:
         self._brokers = brokers
         self._dirty = asyncio.Event()
         self.settled = asyncio.Event()
-        """Set once a round has found nothing left to do."""
+        """An event that is set once a round has found nothing left to do."""
         self._node = socket.gethostname()
 
     def wake(self) -> None:
-        """Something changed: look again."""
+        """Start a round, as something changed."""
         self._dirty.set()
 
     async def maintain(self) -> None:
-        """Until it is cancelled."""
+        """Run rounds until cancelled."""
         backoff = Backoff(random.Random())
         async with asyncio.TaskGroup() as tasks:
             for resource in (PODS, SERVICES, STATEFUL_SETS):
@@ -86,7 +86,7 @@ class Controller:
                     await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def _reconcile(self) -> None:
-        """One round. Raises ApiError while the API is away or somebody else wrote at the same time."""
+        """Run one round. Raises ApiError while the API is away or another client wrote at the same time."""
         steps = await self._plan()
         for step in steps:
             await self._carry_out(step)
@@ -172,7 +172,7 @@ class Controller:
                     patch = {"status": status.to_object()}
                     await self._client.patch(PODS, name, NAMESPACE, patch, subresource="status")
         except NotFoundError:
-            pass  # somebody deleted it meanwhile: the next round sees that
+            pass  # Another client deleted it meanwhile: the next round sees that.
 
     async def _wake_on_changes(self, resource: Resource[Object]) -> None:
         async for _ in watch(self._client, resource, namespace=NAMESPACE):

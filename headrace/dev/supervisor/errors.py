@@ -1,10 +1,10 @@
-"""Why `headrace dev` cannot do what it was asked, each a sentence with the remedy."""
+"""The reasons why `headrace dev` cannot do what it was asked, each a sentence with the remedy."""
 
 from headrace.core.errors import LocalError
 
 
 class DevError(LocalError):
-    """Base of what `headrace dev` refuses or gives up on."""
+    """The base of what `headrace dev` refuses or gives up on."""
 
     code = "Dev"
 

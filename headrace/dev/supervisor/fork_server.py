@@ -1,13 +1,13 @@
 """The process that has loaded everything and forks programs: what they would all load is loaded once, and shared.
 
-`forking.ForkServer` starts it and asks it. It has one thread, no event loop and no handlers for signals, and draws no
-random numbers: each program that it forks is as pristine as one that was just executed.
+`forking.ForkServer` starts it and sends it orders. It has one thread, no event loop and no handlers for signals, and
+draws no random numbers: each program that it forks is as pristine as one that was just executed.
 
-    nobody asks yet        ──> load the next module
+nobody asks yet        ──> load the next module
     asked for a program    ──> load what that needs, fork twice, go on; nothing where nobody waits for it any more
     the one who asks ends  ──> end
 
-    the process in between ──> ends at once, so that the kernel gives its child to the nearest ancestor that takes in
+the process in between ──> ends at once, so that the kernel gives its child to the nearest ancestor that takes in
                                orphans: the one who asks, whose own child it is from then on
     the child              ──> dies with that parent; tells its pid, and goes on when it has heard that it is known
     ... and hears nothing  ──> ends: nobody would know that it is there
@@ -40,16 +40,16 @@ DESCRIPTORS = 4
 """The number of descriptors that come with an order."""
 GO = b"g"
 _COMMAND_BYTES_SHOWN = 4096
-"""Longer command lines are cut in `ps`."""
+"""The length above which command lines are cut in `ps`."""
 _ARG_START, _ARG_END = 45, 46
-"""The fields of /proc/self/stat, counted from the state, that say where this process has its command line."""
+"""The fields of /proc/self/stat, counted from the state, that hold the place of this process's command line."""
 _log = logging.getLogger("headrace.dev")
 """No handler is configured in this process, so warnings go to standard error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One program to be forked. With it come its directory, standard output and error, and a socket to who asks."""
+    """One program to be forked. Its directory, standard output and error, and a socket to the orderer come with it."""
 
     modules: tuple[str, ...]
     """The modules to load. `main` of the first one is the program."""
@@ -74,7 +74,8 @@ def server_command(asking: int, parent: int, modules: Iterable[str]) -> list[str
 
 
 def serve(asking: socket.socket, parent: int, modules: Iterable[str]) -> Callable[[], None] | None:
-    """Load `modules` and fork until nobody asks any more: None then. In each forked process the program to run."""
+    """Load `modules` and fork until the orderer is gone, and return None then. In each forked process, return the
+    program to run."""
     left = deque(modules)
     while True:
         if left and not _is_readable(asking.fileno()):
@@ -83,14 +84,15 @@ def serve(asking: socket.socket, parent: int, modules: Iterable[str]) -> Callabl
         message, received, _, _ = socket.recv_fds(asking, ORDER_BYTES_MAX, DESCRIPTORS)
         if not message:
             return None
-        if len(received) != DESCRIPTORS:  # There is no room for more, and whoever asks sees the line closed.
+        if len(received) != DESCRIPTORS:  # There is no room for more, and the orderer sees the line closed.
             _close(received)
             continue
         order = Order.parse(message)
         directory, output, errors, line = received
         for module in order.modules:
             _load(module)
-        if not _is_readable(line) and _forked_twice():  # it would be, by its end, where nobody waits any more
+        # The line would be closed, by its end, where the orderer waits no longer.
+        if not _is_readable(line) and _forked_twice():
             asking.close()
             if not _is_known(line, parent):
                 os._exit(1)
@@ -104,7 +106,7 @@ def _close(descriptors: Iterable[int]) -> None:
 
 
 def _load(module: str) -> None:
-    """Load it in advance; a program that needs what cannot be loaded will find out itself, and say so in its log."""
+    """Load a module in advance; a program that needs one that cannot be loaded will fail by itself, and log it."""
     try:
         importlib.import_module(module)
     except Exception as error:
@@ -117,7 +119,7 @@ def _is_readable(descriptor: int) -> bool:
 
 def _forked_twice() -> bool:
     """Fork twice. Return True in the new process, whose parent is outside this server."""
-    gc.freeze()  # a collection would write to pages that are shared
+    gc.freeze()  # A collection would write to pages that are shared.
     try:
         between = os.fork()
     except OSError as error:
@@ -130,7 +132,7 @@ def _forked_twice() -> bool:
         ending = os.pidfd_open(os.getpid())
         if os.fork():
             os._exit(0)
-    except BaseException:  # Whatever it is, this process must not go on as a second server.
+    except BaseException:  # Whatever the error is, this process must not continue as a second server.
         os._exit(1)
     select.select([ending], [], [])
     os.close(ending)
@@ -138,7 +140,7 @@ def _forked_twice() -> bool:
 
 
 def _is_known(line: int, parent: int) -> bool:
-    """Tell `parent` this pid, and return whether it has answered."""
+    """Send this pid to `parent`, and return whether it has answered."""
     if not die_with(parent):
         return False
     os.setsid()
@@ -174,12 +176,12 @@ def _run(order: Order) -> None:
 
 
 def _show(command: Iterable[str]) -> None:
-    """The command line in `ps`, written over the one that this process was executed with."""
+    """Show the command line in `ps`, written over the one that this process was executed with."""
     with open("/proc/self/stat") as stat:
         fields = stat.read().rpartition(")")[2].split()
     start, room = int(fields[_ARG_START]), int(fields[_ARG_END]) - int(fields[_ARG_START])
     text = b"\0".join(os.fsencode(argument) for argument in command)[: room - 1]
-    if start:  # else the kernel does not say
+    if start:  # Otherwise the kernel does not show it.
         ctypes.memmove(start, text.ljust(room, b"\0"), room)
 
 
@@ -187,7 +189,7 @@ def _main(asking: int, parent: int, modules: str) -> None:
     if not die_with(parent):
         return
     _show([*sys.orig_argv[:-1]])
-    gc.disable()  # its garbage is little, and programs collect their own
+    gc.disable()  # The server's garbage is little, and programs collect their own.
     run = serve(socket.socket(fileno=asking), parent, modules.split(","))
     if run is not None:
         run()

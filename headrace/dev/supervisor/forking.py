@@ -1,17 +1,17 @@
 """The ways to start a program: forked by one that has loaded them all (`fork_server`), or executed where that fails.
 
-    the program is one that the server knows       ──> fork it
+the program is one that the server knows       ──> fork it
     ... and wants another interpreter              ──> execute it: LD_PRELOAD, PYTHONMALLOC and the like are read once,
                                                        before any program
     ... and the server is dead, or does not answer ──> execute it, and say so
     the server is killed                           ──> start another one; what it has forked lives on
 
-    a process died after it was ready              ──> start it again after the least delay (a crash, a kill -9)
+a process died after it was ready              ──> start it again after the least delay (a crash, a kill -9)
     ... before it was ready                        ──> after twice the last delay (a bad disk, a port in use)
     ... killed before it was ready                 ──> the same, within a bound (somebody does that on purpose)
 
-A program that was forked is a child of this process as one that was executed, and dies with it in the same way. It is
-known by its pidfd, so that no signal ever meets a stranger.
+A program that was forked is a child of this process like one that was executed, and dies with it in the same way. It is
+held by its pidfd, so that no signal ever reaches another process.
 """
 
 import asyncio
@@ -35,21 +35,22 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Forked:
-    """Offers what `asyncio.subprocess.Process` offers. Used on one event loop, or on none."""
+    """A forked process with the interface of `asyncio.subprocess.Process`. Used on one event loop, or on none."""
 
     def __init__(self, pid: int) -> None:
-        """Raises ProcessLookupError where it has ended and was waited for."""
+        """Open the process. Raises ProcessLookupError where it has ended and was waited for."""
         self.pid = pid
         self._code: int | None = None
         self._pidfd = os.pidfd_open(pid)
         self._ended: asyncio.Future[None] | None = None
 
     def fileno(self) -> int:
-        """Readable once it has ended, and gone once `poll` has told so."""
+        """Return the descriptor: readable once the process has ended, and closed once `poll` has returned the exit
+        code."""
         return self._pidfd
 
     def poll(self) -> int | None:
-        """The exit code, negative for the signal that ended it; None as long as it runs."""
+        """Return the exit code, negative for the signal that ended it; None as long as it runs."""
         if self._code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -59,11 +60,11 @@ class Forked:
 
     @property
     def returncode(self) -> int | None:
-        """The same, as `subprocess` names it."""
+        """Return the same under `subprocess`' name."""
         return self.poll()
 
     async def wait(self) -> int:
-        """The exit code, once it has ended."""
+        """Wait for the end and return the exit code."""
         while (code := self.poll()) is None:
             if self._ended is None:
                 loop = asyncio.get_running_loop()
@@ -73,7 +74,7 @@ class Forked:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Nothing happens where it has ended."""
+        """Send a signal; does nothing where the process has ended."""
         if self.poll() is None:
             signal.pidfd_send_signal(self._pidfd, number)
 
@@ -106,13 +107,13 @@ RESTART_DELAY_KILLED_MAX_MS = 400
 
 @dataclass(frozen=True, slots=True)
 class RestartDelay:
-    """How long to wait after the latest death."""
+    """The time to wait after the latest death."""
 
     delay_ms: int = 0
-    """0 while it has not died yet."""
+    """The delay; 0 while it has not died yet."""
 
     def after_death(self, *, was_ready: bool, was_killed: bool) -> "RestartDelay":
-        """`was_killed` by SIGKILL, which no program sends itself."""
+        """Return the next delay; `was_killed` means by SIGKILL, which no program sends itself."""
         if was_ready:
             return RestartDelay(RESTART_DELAY_MIN_MS)
         most = RESTART_DELAY_KILLED_MAX_MS if was_killed else RESTART_DELAY_MAX_MS
@@ -124,7 +125,7 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "headrace_broker.main": ("headrace_broker.main", "headrace_broker.process"),
     "headrace_operator.main": ("headrace_operator.main",),
 }
-"""The programs, by what `python -m` runs: the module whose `main` that is, then others that it will need."""
+"""The programs, by the argument of `python -m`: the module with that `main`, then others that it will need."""
 _INTERPRETER = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "OPENSSL_")
 """The beginnings of variables that the interpreter and its libraries read at their start."""
 _ANSWER_S = 30.0
@@ -133,7 +134,7 @@ _log = logging.getLogger("headrace.dev")
 
 
 class CannotForkError(OSError):
-    """The server does not fork this program, or none at all."""
+    """The server does not fork this program, or does not fork at all."""
 
 
 class Running(Protocol):
@@ -152,7 +153,7 @@ Start: TypeAlias = Callable[[Sequence[str], BinaryIO], Awaitable[Running]]
 
 
 async def execute(command: Sequence[str], output: BinaryIO) -> Running:
-    """A process in a session of its own that dies with this one."""
+    """Start a process in a session of its own that dies with this one."""
     return await asyncio.create_subprocess_exec(
         *dying_with_parent(list(command)),
         stdin=asyncio.subprocess.DEVNULL,
@@ -163,12 +164,12 @@ async def execute(command: Sequence[str], output: BinaryIO) -> Running:
 
 
 class ForkServer:
-    """Owns the server's process from `start` to `close`. One program is being forked at a time."""
+    """The owner of the server's process from `start` to `close`. One program is being forked at a time."""
 
     def __init__(
         self, programs: Mapping[str, tuple[str, ...]] = PROGRAMS, environment: Mapping[str, str] | None = None
     ) -> None:
-        """The server gets `environment`, else what this process has."""
+        """Take `environment` for the server, else that of this process."""
         self._programs = programs
         self._environment = dict(os.environ if environment is None else environment)
         self._turn = asyncio.Lock()
@@ -179,7 +180,7 @@ class ForkServer:
     @classmethod
     @contextlib.contextmanager
     def running(cls) -> Iterator[Self]:
-        """A server until the block ends; where it cannot be started, programs are executed."""
+        """Run a server until the block ends; where it cannot be started, programs are executed."""
         forks = cls()
         with contextlib.closing(forks):
             with contextlib.suppress(OSError):
@@ -188,11 +189,11 @@ class ForkServer:
 
     @property
     def pid(self) -> int | None:
-        """None where no server runs."""
+        """Return the pid; None where no server runs."""
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Returns at once. The kernel watches the thread that calls it: one that stays."""
+        """Start the server and return at once. The kernel watches the thread that calls this: one that stays."""
         self.close()
         self._has_forked = False
         self._asking, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -208,7 +209,7 @@ class ForkServer:
             )
 
     def close(self) -> None:
-        """End the server; what it has forked stays. Nothing happens where it does not run."""
+        """End the server; what it has forked stays. Does nothing where it does not run."""
         if self._asking is not None:
             self._asking.close()
         if self._process is not None:
@@ -224,11 +225,11 @@ class ForkServer:
             backoff = backoff.after_death(was_ready=self._has_forked, was_killed=False)
             _log.warning("the fork server died: starting it again in %d ms", backoff.delay_ms)
             await asyncio.sleep(backoff.delay_ms / 1000)
-            with contextlib.suppress(OSError):  # tried again after a longer while
+            with contextlib.suppress(OSError):  # This is tried again after a longer while.
                 self.start()
 
     async def run(self, command: Sequence[str], output: BinaryIO) -> Running:
-        """The program, forked or else executed. Raises OSError where neither can be."""
+        """Run the program, forked or else executed. Raises OSError where neither can be."""
         if self.can_fork(command, os.environ):
             try:
                 return await self._forked(command, output)
@@ -237,12 +238,13 @@ class ForkServer:
         return await execute(command, output)
 
     def can_fork(self, command: Sequence[str], environment: Mapping[str, str]) -> bool:
-        """Tell whether the server can fork this command: one of its programs, by the interpreter that it has."""
+        """Return whether the server can fork this command: one of its programs, by the interpreter that it has."""
         is_known = tuple(command[:2]) == (sys.executable, "-m") and command[2] in self._programs
         return is_known and _interpreter(environment) == _interpreter(self._environment)
 
     def ask(self, command: Sequence[str], output: int, errors: int, environment: Mapping[str, str]) -> socket.socket:
-        """Order what `can_fork`; the socket by which the new process will tell its pid, for `take_in`. Raises OSError.
+        """Order what `can_fork`, and return the socket on which the new process will send its pid, for `take_in`.
+        Raises OSError.
 
         Orphans must be taken in from before this call until after that.
         """
@@ -279,7 +281,7 @@ class ForkServer:
 
 
 def take_in(line: socket.socket, told: bytes) -> Forked:
-    """The process that has told its pid on `line`; it goes on now. Raises OSError."""
+    """Return the process that has sent its pid on `line`; it starts its program now. Raises OSError."""
     if not told:
         raise CannotForkError("the fork server has died, or the kernel gives it no more processes")
     forked = Forked(int(told))

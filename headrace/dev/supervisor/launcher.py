@@ -26,7 +26,7 @@ LOCAL_EXTRA_MODULES = ("aiohttp", "cel", "jsonpatch", "kopf", "kubernetes", "pro
 
 
 def require_local_extra(modules: tuple[str, ...] = LOCAL_EXTRA_MODULES) -> None:
-    """Raises MissingExtraError with the pip command."""
+    """Raise MissingExtraError with the pip command."""
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
         raise MissingExtraError(
@@ -40,9 +40,9 @@ _LOG_LINES = 15
 
 
 def start_detached(options: SupervisorOptions) -> DevState:
-    """Start a supervisor that outlives this process; returns when everything is ready.
+    """Start a supervisor that outlives this process, and return when everything is ready.
 
-    Raises StartFailedError with what the supervisor said. Ctrl-C while it waits stops the supervisor too.
+    Raises StartFailedError with the supervisor's message. Ctrl-C while it waits stops the supervisor too.
     """
     log = options.layout.log("dev")
     reading, writing = os.pipe()
@@ -73,14 +73,15 @@ def start_detached(options: SupervisorOptions) -> DevState:
 
 
 _PATIENCE_S = STOP_GRACE_S + 30.0
-"""More than the supervisor's own patience with its children."""
+"""The time limit for the supervisor, longer than its own for its children."""
 _SUCCESSION_S = 5.0
-"""How long a successor may take to be there."""
+"""The time that a successor may take to be there."""
 _POLL_S = 0.02
 
 
 def stop_supervisor(home: Path) -> bool:
-    """Whether there was one. SIGTERM, and SIGKILL (which its children do not survive) when that does not help."""
+    """Stop the supervisor, and return whether there was one. SIGTERM, and SIGKILL (which its children do not survive)
+    when that does not help."""
     pid = lock_holder(lock_file(home))
     if pid is None and state_file(home).exists():
         pid = _successor(lock_file(home))
@@ -92,7 +93,7 @@ def stop_supervisor(home: Path) -> bool:
 
 
 def _successor(lock: Path) -> int | None:
-    """Of a supervisor that was killed just now: else it would come back behind the back of whoever wants it stopped."""
+    """Return the successor of a supervisor that was killed just now: it would otherwise come back after the stop."""
     deadline = time.monotonic() + _SUCCESSION_S
     while (pid := lock_holder(lock)) is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -100,7 +101,7 @@ def _successor(lock: Path) -> int | None:
 
 
 def _end(pid: int, lock: Path) -> int | None:
-    """Stop this supervisor; the pid of one that has taken over from it, where it had to be killed."""
+    """Stop this supervisor; return the pid of one that has taken over from it, where it had to be killed."""
     _signal(pid, signal.SIGTERM)
     deadline, successor_by = time.monotonic() + _PATIENCE_S, 0.0
     while (now := lock_holder(lock)) == pid or time.monotonic() < successor_by:

@@ -1,10 +1,10 @@
-"""The places of one `headrace dev`: its home, its data directory, its logs, its ports, and the options that say which.
+"""The places of one `headrace dev`: its home, its data directory, its logs, its ports, and the options that set them.
 
 The home (`$HEADRACE_HOME`, else `~/.headrace`) belongs to a user and has at most one running `headrace dev`; the data
 directory holds everything that survives a restart, and the logs. Logs are appended to over restarts, and bounded by
 keeping one older part. Ports follow from one: the API's own, then a broker each. A port that was free a moment ago may
-be taken before it is used: whoever binds it still has to say so. `SupervisorOptions` is what a supervisor is told at
-its start; it crosses to a process of its own as JSON.
+be taken before it is used: whoever binds it still has to say so. `SupervisorOptions` are the settings of a supervisor's
+start; they are sent to a process of its own as JSON.
 """
 
 import json
@@ -19,12 +19,12 @@ from headrace.client.transport.discovery import DEV_STATE_NAME
 from headrace.core.limits import DEV_BROKERS_MAX
 
 DEV_LOG_BYTES_MAX = 10 << 20
-"""A log file of a child process is moved aside when it is larger at the start of the next life."""
+"""The size above which a child's log file is moved aside at the start of the next life."""
 
 
 LOOPBACK = "127.0.0.1"
 _RANGE = range(20_000, 32_000)
-"""Below Linux's ephemeral ports, so that no outgoing connection takes one in between."""
+"""The ports to choose from, below Linux's ephemeral ports, so that no outgoing connection takes one in between."""
 _ATTEMPTS = 200
 
 
@@ -33,7 +33,7 @@ class NoFreePortsError(OSError):
 
 
 def is_port_free(port: int) -> bool:
-    """Whether a server could listen there now."""
+    """Return whether a server could listen there now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -44,7 +44,7 @@ def is_port_free(port: int) -> bool:
 
 
 def free_port_run(count: int, choose: random.Random) -> int:
-    """The first of `count` ports in a row that are all free. Raises NoFreePortsError."""
+    """Return the first of `count` ports in a row that are all free. Raises NoFreePortsError."""
     for _ in range(_ATTEMPTS):
         first = choose.randrange(_RANGE.start, _RANGE.stop - count)
         if all(is_port_free(port) for port in range(first, first + count)):
@@ -53,17 +53,17 @@ def free_port_run(count: int, choose: random.Random) -> int:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Open for appending; what grew over the bound is moved aside as `<name>.1` first."""
+    """Open a log for appending; a file above the bound is moved aside as `<name>.1` first."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and path.stat().st_size > DEV_LOG_BYTES_MAX:
         os.replace(path, path.with_name(path.name + ".1"))
     path.touch(mode=0o600)
-    path.chmod(0o600)  # One of an earlier version may be anybody's to read.
+    path.chmod(0o600)  # A file of an earlier version may be readable by all.
     return path.open("ab", buffering=0)
 
 
 def last_lines(path: Path, count: int) -> str:
-    """The end of a log, for an error message; empty where there is none."""
+    """Return the end of a log, for an error message; empty where there is none."""
     if not path.exists():
         return ""
     return "\n".join(path.read_text(errors="replace").splitlines()[-count:])
@@ -71,7 +71,7 @@ def last_lines(path: Path, count: int) -> str:
 
 DEFAULT_PORT = 9700
 PORTS_TAKEN = DEV_BROKERS_MAX + 2
-"""In a row, from the API's own."""
+"""The number of ports in a row, from the API's own."""
 
 
 def keep_private() -> None:
@@ -80,18 +80,19 @@ def keep_private() -> None:
 
 
 def state_file(home: Path) -> Path:
-    """What `headrace dev status -o json` prints, there while it runs; clients find their brokers in it."""
+    """Return the file that `headrace dev status -o json` prints, there while it runs; clients find their brokers in
+    it."""
     return home / DEV_STATE_NAME
 
 
 def lock_file(directory: Path) -> Path:
-    """Held by the supervisor, one in its home and one in its data directory."""
+    """Return the file that the supervisor locks, one in its home and one in its data directory."""
     return directory / "dev.lock"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerTls:
-    """PEM files, the same for all brokers."""
+    """The PEM files, the same for all brokers."""
 
     certificate: Path
     key: Path
@@ -100,13 +101,13 @@ class BrokerTls:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Paths and addresses of one instance."""
+    """The paths and addresses of one instance."""
 
     data: Path
     port: int
-    """The embedded API's; broker N listens on `port + 1 + N`."""
+    """The embedded API's port; broker N listens on `port + 1 + N`."""
     tls: BrokerTls | None = None
-    """Of the brokers; the API and the operator are for this machine alone."""
+    """The TLS files of the brokers; the API and the operator are for this machine alone."""
 
     @property
     def api_url(self) -> str:
@@ -148,13 +149,14 @@ class SupervisorOptions:
     home: Path
     layout: Layout
     brokers: int | None
-    """None: as many as the StatefulSet of an earlier run asks for, else DEFAULT_BROKERS."""
+    """The number of brokers; None: as many as the StatefulSet of an earlier run asks for, else DEFAULT_BROKERS."""
     manifests: tuple[Path, ...] = ()
     takes_over: bool = False
-    """From a supervisor that was killed just now."""
+    """True where it takes over from a supervisor that was killed just now."""
 
     def of_successor(self) -> "SupervisorOptions":
-        """What was asked for at the start has come about; what users changed since then stays as it is."""
+        """Return the options of a successor: the wishes of the first start are carried out, and what users changed
+        since then stays."""
         return replace(self, brokers=None, manifests=(), takes_over=True)
 
     def to_json(self) -> str:

@@ -1,7 +1,7 @@
-"""Files given with `-f`: every object in them is brought about in the API, whether it was there or not.
+"""Files given with `-f`: every object in them is created or updated in the API, whether it was there or not.
 
-Multi-document YAML (JSON is YAML too), `kind: List` included. Idempotent: an object that is there gets the file's
-fields by a merge patch, as many times as one likes.
+The files are multi-document YAML (JSON is YAML too), `kind: List` included. Applying is idempotent: an object that is
+there gets the file's fields by a merge patch.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Manifest:
     resource: Resource[Object]
     obj: Object
     where: str
-    """For messages: the file and the number of the document in it."""
+    """The file and the number of the document in it, for messages."""
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ class Manifest:
 
 
 def load_manifest(path: Path) -> list[Manifest]:
-    """The objects in a file, in order. Raises InvalidManifestError."""
+    """Return the objects in a file, in order. Raises InvalidManifestError."""
     try:
         documents = list(yaml.safe_load_all(path.read_text()))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -62,7 +62,7 @@ def load_manifest(path: Path) -> list[Manifest]:
 
 
 def _reason(error: OSError | UnicodeDecodeError | yaml.YAMLError) -> str:
-    """In one line: YAML's own messages are several, with a drawing of the place."""
+    """Return the reason in one line: YAML's own messages have several, with a drawing of the place."""
     match error:
         case yaml.MarkedYAMLError(problem_mark=yaml.Mark() as mark):
             return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
@@ -75,7 +75,7 @@ def _reason(error: OSError | UnicodeDecodeError | yaml.YAMLError) -> str:
 
 
 def _manifests(document: Any, where: str) -> Iterator[Manifest]:
-    if document is None:  # nothing between two `---`
+    if document is None:  # There is nothing between two `---`.
         return
     if not isinstance(document, dict):
         raise InvalidManifestError(f"{where} is not a Kubernetes object but a {type(document).__name__}")
@@ -111,7 +111,7 @@ async def bring_about(client: KubeClient, manifests: Sequence[Manifest]) -> None
 
 
 async def _apply(client: KubeClient, manifest: Manifest) -> str:
-    """`created` or `configured`."""
+    """Return `created` or `configured`."""
     metadata, namespace = dict(manifest.obj["metadata"]), _namespace(client, manifest)
     if namespace is not None:
         metadata["namespace"] = namespace
@@ -131,7 +131,8 @@ def _namespace(client: KubeClient, manifest: Manifest) -> str | None:
 
 
 async def _settled(client: KubeClient, topic: Manifest) -> None:
-    """The topic's Ready condition is decided, whichever way, or the patience is over: no reason not to start."""
+    """Wait until the topic's Ready condition is decided, either way, or the time is over, which does not stop the
+    start."""
     name, namespace = topic.obj["metadata"]["name"], _namespace(client, topic)
     try:
         async with asyncio.timeout(_SETTLE_TIMEOUT_S), aclosing(watch(client, _TOPIC, namespace=namespace)) as events:

@@ -1,4 +1,4 @@
-"""Child processes that cannot outlive their parent: a supervisor that is killed -9 leaves nothing running unnoticed.
+"""Child processes that cannot outlive their parent: a supervisor that is killed -9 leaves no process behind.
 
 Linux only (prctl's PR_SET_PDEATHSIG), as Headrace is. The signal is SIGKILL, so that the ports are free for the next
 start at once; what the children hold must survive that anyway. This file is also the program that does it: it asks
@@ -17,15 +17,16 @@ _PR_SET_PDEATHSIG = 1
 def dying_with_parent(arguments: list[str]) -> list[str]:
     """The command line that runs `arguments` as a child of this process, for as long as this process lives.
 
-    The kernel watches the thread that starts the child: start it from one that stays.
+    The kernel watches the thread that starts the child: start the child from one that stays.
     """
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *arguments]
 
 
 def die_with(parent: int) -> bool:
-    """Let the kernel kill this process when its parent ends; False where that is not `parent`, which has ended then."""
+    """Let the kernel kill this process when its parent ends. Return False where that is not `parent`, which has ended
+    then."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    return os.getppid() == parent  # else it died before the kernel was asked, and no signal will come
+    return os.getppid() == parent  # Otherwise the parent died before the kernel was asked, and no signal will come.
 
 
 def _become(parent: int, arguments: list[str]) -> None:

@@ -1,11 +1,11 @@
-"""What a kubelet says of a Pod's container, from what the supervisor knows of a broker's process. Pure.
+"""The status of a Pod's container, as a kubelet has it, from the state of a broker's process. Pure.
 
-    running                        ──> state.running; lastState.terminated where it died before
+running                        ──> state.running; lastState.terminated where it died before
     died, comes again at once      ──> state.terminated
     died again and again, waits    ──> state.waiting CrashLoopBackOff; lastState.terminated
     its Pod is new, no process yet ──> state.waiting ContainerCreating
 
-The operator reads it: a container that has died is a broker that is lost, seconds before its Lease would say so.
+The operator reads it: a container that has died is a broker that is lost, seconds before its Lease runs out.
 """
 
 from collections.abc import Mapping
@@ -15,42 +15,42 @@ from typing import Any
 IMAGE = "headrace"
 _ADDRESS = "127.0.0.1"
 _SIGNALLED = 128
-"""A shell's way to tell the number of a signal in an exit code."""
+"""The number that a shell adds to a signal's number in an exit code."""
 _BACKING_OFF = "CrashLoopBackOff"
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a life of the process ended."""
+    """The end of one life of the process."""
 
     code: int
-    """Of the process; 128 and the signal's number where one killed it."""
+    """The exit code of the process; 128 and the signal's number where one killed it."""
     started_at: str
     finished_at: str
 
     @classmethod
     def of_process(cls, return_code: int, started_at: str, finished_at: str) -> "Exit":
-        """`return_code` as `subprocess` gives it: a signal is its negative number."""
+        """Return the exit of a `return_code` as `subprocess` has it: a signal is its negative number."""
         return cls(return_code if return_code >= 0 else _SIGNALLED - return_code, started_at, finished_at)
 
 
 @dataclass(frozen=True, slots=True)
 class PodStatus:
-    """Times are RFC 3339."""
+    """The status of a Pod; times are RFC 3339."""
 
     ready: bool
     restarts: int
-    """Of this Pod's process: starts after the first."""
+    """The starts of this Pod's process after the first."""
     started_at: str
-    """Of the latest life; empty before the first."""
+    """The start of the latest life; empty before the first."""
     running: bool = True
     exited: Exit | None = None
     """The end of the life before this one, or of this one where it does not run."""
     backing_off: bool = False
-    """Dead, and not started again at once."""
+    """True where it is dead, and not started again at once."""
 
     def to_object(self) -> dict[str, Any]:
-        """A Pod's `status`."""
+        """Return a Pod's `status`."""
         changed_at = self.exited.finished_at if self.exited is not None and not self.ready else self.started_at
         ready = {"status": str(self.ready), "lastTransitionTime": changed_at}
         there = {"status": "True", "lastTransitionTime": self.started_at}
@@ -100,7 +100,7 @@ def _terminated(end: Exit) -> dict[str, Any]:
 
 
 def parse_pod_status(status: Mapping[str, Any]) -> PodStatus | None:
-    """What `to_object` wrote; None of a Pod whose process nobody has spoken of yet."""
+    """Parse the output of `to_object`; None for a Pod whose process has no status yet."""
     containers = status.get("containerStatuses") or ()
     if not containers:
         return None

@@ -20,9 +20,9 @@ def run(
     successor: Successor | None,
     *logs: logging.Handler,
 ) -> signal.Signals | None:
-    """Supervise until a signal comes, and say which. A second one does not wait for the children to stop gracefully.
+    """Supervise until a signal comes, and return it. A second one does not wait for the children to stop gracefully.
 
-    `successor` goes on when this process is killed. What there is to say goes to `logs`. Raises HeadraceError.
+    `successor` continues when this process is killed. Messages go to `logs`. Raises HeadraceError.
     """
     # The fork server comes first: it loads the programs while this process loads the rest of the supervisor.
     with ForkServer.running() as forks, _logging_to(logs), _alone(options):
@@ -31,7 +31,8 @@ def run(
 
 @contextlib.contextmanager
 def _alone(options: SupervisorOptions) -> Iterator[None]:
-    """One supervisor per home and per data directory, which may be the same. Raises AlreadyRunningError."""
+    """Hold the locks: one supervisor per home and per data directory, which may be the same. Raises
+    AlreadyRunningError."""
     with contextlib.ExitStack() as stack:
         whats = {lock_file(options.home): "home", lock_file(options.layout.data): "data directory"}
         for path, what in whats.items():

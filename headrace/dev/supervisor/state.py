@@ -1,12 +1,12 @@
-"""The running supervisor of a home: the lock that it holds, and the file that says what runs just now.
+"""The running supervisor of a home: the lock that it holds, and the file with the processes that run just now.
 
 One supervisor at a time: it holds an advisory lock on a file that names it. The kernel drops the lock with the process,
-however it dies, so a lock that is held means a supervisor that lives: the only truth about "is it running". The pid
+however it dies, so a lock that is held means a supervisor that lives: nothing else decides whether it runs. The pid
 inside is for people and for `headrace dev stop`.
 
 Clients and `headrace dev status` read the state, which is rewritten in one step (rename) whenever a process changes,
 and removed by a clean stop. After a kill -9 of the supervisor it is stale until the next one is there: so `read_state`
-asks the lock first.
+checks the lock first.
 """
 
 import fcntl
@@ -23,9 +23,10 @@ from headrace.dev.supervisor.errors import AlreadyRunningError, NotRunningError
 from headrace.dev.supervisor.layout import lock_file, state_file
 
 _ATTEMPTS, _ATTEMPT_INTERVAL_S = 5, 0.02
-"""`lock_holder` takes the lock for an instant to see if it is free: a start does not mistake that for a supervisor."""
+"""The attempts to take the lock: `lock_holder` takes it for an instant to see if it is free, and a start must not
+mistake that for a supervisor."""
 _PATIENT_ATTEMPTS = 250
-"""Of one that follows a killed supervisor, whose end may take the kernel a while."""
+"""The attempts of a start that follows a killed supervisor, whose end may take the kernel a while."""
 
 
 @contextmanager
@@ -52,7 +53,7 @@ def hold_lock(path: Path, what: str, *, patient: bool = False) -> Iterator[None]
 
 
 def lock_holder(path: Path) -> int | None:
-    """The pid of the supervisor that holds the lock; None when nobody does."""
+    """Return the pid of the supervisor that holds the lock; None when none does."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -87,7 +88,7 @@ def _pid_inside(descriptor: int) -> int | None:
 class BrokerState:
     id: int
     pid: int | None
-    """None between two lives of the process."""
+    """The pid; None between two lives of the process."""
     url: str
     data: str
 
@@ -101,7 +102,7 @@ class DevState:
     brokers: tuple[BrokerState, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The form that api.md fixes for `headrace dev status -o json`."""
+        """Return the form that api.md fixes for `headrace dev status -o json`."""
         return {
             "kubeconfig": self.kubeconfig,
             "api": {"url": self.api_url, "pid": self.api_pid},
@@ -132,7 +133,7 @@ def remove_state(home: Path) -> None:
 
 
 def supervisor_pid(home: Path) -> int:
-    """Raises NotRunningError."""
+    """Return the pid. Raises NotRunningError."""
     pid = lock_holder(lock_file(home))
     if pid is not None:
         return pid
@@ -145,7 +146,7 @@ def supervisor_pid(home: Path) -> int:
 
 
 def read_state(home: Path) -> DevState:
-    """What runs in this home. Raises NotRunningError, also while the first processes are still being started."""
+    """Return the state of this home. Raises NotRunningError, also while the first processes are still being started."""
     pid = supervisor_pid(home)
     try:
         return DevState.parse(json.loads(state_file(home).read_text()))

@@ -1,14 +1,14 @@
 """A detached `headrace dev` that comes back by itself when its supervisor is killed.
 
-    supervisor is ready       ──> a successor is started; it waits at a pipe whose other end only the supervisor holds
+supervisor is ready       ──> a successor is started; it waits at a pipe whose other end only the supervisor holds
     supervisor ends by itself ──> it ends the successor first
     supervisor is killed      ──> the pipe ends: the successor becomes the supervisor (exec, same pid), on the same data
                                   and ports, and has a successor of its own from the start
     successor is killed       ──> the supervisor starts another one
 
 All other processes die with their supervisor (`parent_death`), so that the successor starts from what is on disk, as
-any start does, and never has to find out what it did not start. This file is also the program that waits: it loads next
-to nothing (`-I -S`), because it waits for as long as all goes well.
+any start does, and never has to look for processes that it did not start. This file is also the program that waits: it
+loads next to nothing (`-I -S`), because it waits for as long as all goes well.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ _STDIN = 0
 
 
 class Successor:
-    """Owns the waiting process, for as long as `keep` runs."""
+    """The owner of the waiting process, for as long as `keep` runs."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """`command` is what it becomes."""
+        """Take the `command` that it becomes."""
         self._command = [sys.executable, "-I", "-S", __file__, *command]
         self._process: asyncio.subprocess.Process | None = None
         self._keeping: asyncio.Task[None] | None = None
@@ -35,17 +35,17 @@ class Successor:
         return self._process.pid if self._process is not None else None
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """One is there when this returns, and there is always one until `dismiss`."""
+        """Start one: it is there when this returns, and there is always one until `dismiss`."""
         self._process = await self._start()
         self._keeping = tasks.create_task(self._keep(self._process))
 
     async def dismiss(self) -> None:
-        """It is not needed any more: it ends without a word. Nothing happens where none was started."""
+        """End it in silence, as it is not needed any more. Does nothing where none was started."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait([self._keeping])
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):  # it may have been killed
+            with contextlib.suppress(ProcessLookupError):  # It may have been killed.
                 self._process.kill()
             await self._process.wait()
 

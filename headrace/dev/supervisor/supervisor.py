@@ -1,11 +1,11 @@
 """The supervisor: it brings `headrace dev` up, keeps it up, takes it down.
 
-Lives as long as `supervise` runs: until it is cancelled, which is the ordinary way to stop it. The order is that of who
-needs whom: the API, then operator and brokers together; on the way down brokers first, while the API can still take
-their Leases' last words, then the operator, then the API. In between, `Child` starts again what dies, `Controller`
-follows the API, and a `Successor` waits for the death of the supervisor itself.
+It lives as long as `supervise` runs: until it is cancelled, which is the ordinary way to stop it. The order follows
+dependencies: the API, then operator and brokers together; on the way down brokers first, while the API can still take
+the last writes of their Leases, then the operator, then the API. In between, `Child` starts again what dies,
+`Controller` follows the API, and a `Successor` waits for the death of the supervisor itself.
 
-Owns the command lines of all programs, and the kubeconfig that an unmodified kubectl takes.
+It owns the command lines of all programs, and the kubeconfig that an unmodified kubectl takes.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ _NAME = "headrace-dev"
 
 
 def write_kubeconfig(path: Path, api_url: str) -> None:
-    """Readable by its owner alone, as kubectl wants it, though there is no secret inside."""
+    """Write the kubeconfig, readable by its owner alone, as kubectl wants it, though there is no secret inside."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -56,7 +56,7 @@ def write_kubeconfig(path: Path, api_url: str) -> None:
     }
     path.touch(mode=0o600)
     path.chmod(0o600)
-    path.write_text(json.dumps(document, indent=2) + "\n")  # JSON is YAML
+    path.write_text(json.dumps(document, indent=2) + "\n")  # JSON is YAML.
 
 
 def api_program(layout: Layout) -> Program:
@@ -117,12 +117,12 @@ def _module(name: str, *arguments: str) -> tuple[str, ...]:
 
 
 _STOP_GRACE_S = 10.0
-"""Of processes that wait for nobody."""
+"""The grace of processes that wait for no other."""
 _READY_TIMEOUT_S = 60
 _START_ATTEMPTS = 3
-"""A process that dies this often before it is ready for the first time will not get well by itself."""
+"""The number of deaths before the first readiness that end the start: such a process will not recover by itself."""
 _DYING_S = 10.0
-"""What children of a killed supervisor get to give their ports back."""
+"""The time that children of a killed supervisor get to free their ports."""
 _LOOK_AGAIN_S = 0.1
 _LOG_LINES = 15
 _log = logging.getLogger("headrace.dev")
@@ -136,12 +136,12 @@ async def supervise(
 ) -> None:
     """Run everything until cancelled; `on_ready` is called once, when all of it serves. Raises HeadraceError.
 
-    One that takes over has its successor from the start: it may be killed as its predecessor was. A first start that is
-    killed has somebody who waits for it, and tells.
+    A supervisor that takes over has its successor from the start: it may be killed as its predecessor was. A first
+    start that is killed has a starter that waits for it and reports it.
     """
     manifests = [manifest for path in options.manifests for manifest in load_manifest(path)]
     failure: HeadraceError | None = None
-    async with asyncio.TaskGroup() as tasks:  # of the children, all of which end with stop()
+    async with asyncio.TaskGroup() as tasks:  # These are the tasks of the children, all of which end with stop().
         supervisor = _Supervisor(options, tasks, forks)
         keeping = tasks.create_task(forks.keep())
         try:
@@ -153,7 +153,7 @@ async def supervise(
                 await successor.start(tasks)
             on_ready(state)
             await asyncio.Event().wait()
-        except HeadraceError as error:  # kept, since the group would wrap it
+        except HeadraceError as error:  # The error is kept, since the group would wrap it.
             failure = error
         finally:
             if successor is not None:
@@ -184,7 +184,7 @@ class _Supervisor:
         self._controlling: asyncio.Task[None] | None = None
 
     async def start(self, manifests: list[Manifest]) -> DevState:
-        """Everything ready, manifests applied, the state file written. Raises HeadraceError."""
+        """Start everything, apply the manifests, and write the state file. Raises HeadraceError."""
         layout = self._layout
         # A killed supervisor leaves its state behind, and processes that may still be dying.
         patience_s = _DYING_S if state_file(self._options.home).exists() else 0.0
@@ -219,12 +219,12 @@ class _Supervisor:
         await self._api.stop(_STOP_GRACE_S)
 
     def _changed(self) -> None:
-        """A process came or went. Before all of them are there, nobody is told."""
+        """Write the state after a process came or went, once all of them are there."""
         if self._controller is None:
             return
         try:
             write_state(self._options.home, self._state())
-        except OSError as error:  # a full disk, say: no reason to take everything down
+        except OSError as error:  # The disk may be full, for example: no reason to stop everything.
             _log.warning("cannot write what runs to %s: %s", self._options.home, error)
         self._controller.wake()
 
@@ -243,7 +243,7 @@ class _Supervisor:
 
 
 async def _wanted_brokers(client: KubeClient, asked: int | None) -> int:
-    """What the StatefulSet of an earlier run says, brought in line with what is asked for now."""
+    """Return the number in the StatefulSet of an earlier run, brought in line with what is asked for now."""
     try:
         known = parse_stateful_set(await client.get(STATEFUL_SETS, NAME, NAMESPACE)).replicas
     except NotFoundError:
@@ -267,7 +267,7 @@ async def _require_free(port: int, who: str, patience_s: float) -> None:
 
 
 async def _ready(child: Child) -> None:
-    """Raises StartFailedError with the end of the log."""
+    """Wait until the child is ready. Raises StartFailedError with the end of the log."""
     deadline = asyncio.get_running_loop().time() + _READY_TIMEOUT_S
     while not child.ready.is_set():
         if child.restarts >= _START_ATTEMPTS or asyncio.get_running_loop().time() > deadline:

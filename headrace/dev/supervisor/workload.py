@@ -1,24 +1,20 @@
 """The StatefulSet `headrace`, its Pods and its bootstrap Service, kept in step with the broker processes.
 
 Pure: views in, steps out. On a cluster a controller turns a StatefulSet into Pods, and a kubelet turns Pods into
-processes. Here both are this plan, level-triggered: it looks at what is there now and may be run again after any prefix
-of its own steps.
+processes. Here both are this plan, level-triggered: it starts from what is there now and may be run again after any
+prefix of its own steps.
 
-    no StatefulSet             ──> CreateStatefulSet
-    no bootstrap Service       ──> CreateService
-    replicas above the brokers ──> AddBroker;  below ──> EndPod, RemoveBroker (highest ordinals first)
-    a broker that is stopping  ──> nothing until its process is gone: it hands over what it has, and its Pod stays
-    ... and its Pod is taken away (kubectl delete --force) ──> KillBroker
-    a Pod being deleted        ──> KillBroker, DeletePod: this time for good, as a kubelet does
-    a broker without its Pod   ──> CreatePod, and KillBroker first where it had one
-    a Pod without its broker   ──> DeletePod, and so with one of an earlier run that names another port
-    all of that in step, and a Pod of an earlier template ──> RestartBroker: the highest ordinal, and only while every
-                               higher one is ready; once its process is gone a Pod of this template follows
-    a new spec that asks for more than there can be ──> WarnOfSet
-    a Pod or the StatefulSet that tells yesterday's truth ──> WritePodStatus, WriteSetStatus
+no StatefulSet ──> CreateStatefulSet no bootstrap Service ──> CreateService replicas above the brokers ──> AddBroker;
+below ──> EndPod, RemoveBroker (highest ordinals first) a broker that is stopping ──> nothing until its process is gone:
+it hands over what it has, and its Pod stays ... and its Pod is taken away (kubectl delete --force) ──> KillBroker a Pod
+being deleted ──> KillBroker, DeletePod: this time for good, as a kubelet does a broker without its Pod ──> CreatePod,
+and KillBroker first where it had one a Pod without its broker ──> DeletePod, and likewise for one of an earlier run
+that names another port all of that in step, and a Pod of an earlier template ──> RestartBroker: the highest ordinal,
+and only while every higher one is ready; once its process is gone a Pod of this template follows a new spec that asks
+for more than there can be ──> WarnOfSet a Pod or the StatefulSet with an old status ──> WritePodStatus, WriteSetStatus
 
 The objects are sent to the API so that `kubectl get`, `describe` and `rollout status` see what they see on a cluster.
-Called by `controller`, which reads the API afresh each time: a stale cache would make a Pod that was just created look
+`controller` calls it, and reads the API afresh each time: a stale cache would make a Pod that was just created look
 deleted.
 """
 
@@ -41,7 +37,7 @@ from headrace.core.resources.metadata import DEFAULT_CLUSTER, Metadata, Object
 from headrace.dev.supervisor.pod_status import IMAGE, PodStatus, parse_pod_status
 
 DEV_POD_GRACE_MS = 1_000
-"""How long a Pod that was deleted stays Terminating; its process is killed at once."""
+"""The time for which a Pod that was deleted stays Terminating; its process is killed at once."""
 
 
 NAME = "headrace"
@@ -57,12 +53,12 @@ class BrokerView:
 
     id: int
     status: PodStatus
-    """What its Pod is to say of it."""
+    """The status that its Pod is to have."""
     port: int
     pod_uid: str | None
     """The Pod that stands for it; None while it has none yet."""
     stopping: bool = False
-    """It was asked to stop, and is not gone yet."""
+    """True where it was asked to stop, and is not gone yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +66,9 @@ class PodView:
     name: str
     uid: str
     broker: int | None
-    """None for a Pod of ours whose name carries no ordinal."""
+    """The broker; None for a Pod of ours whose name carries no ordinal."""
     port: int | None
-    """That it says its broker listens on; None where it says nothing."""
+    """The port in the Pod that its broker listens on; None where there is none."""
     deleting: bool
     revision: str
     """The template that it was made of."""
@@ -87,12 +83,13 @@ class SetStatus:
     current: int
     updated: int
     current_revision: str
-    """What all Pods were made of when they last agreed; equal to the other once a rolling restart is done."""
+    """The revision that all Pods were made of when they last agreed; equal to the other once a rolling restart is
+    done."""
     update_revision: str
 
 
 _NEVER = SetStatus(0, 0, 0, 0, 0, "", "")
-"""What is known before the first status was written."""
+"""The status before the first one was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +98,7 @@ class StatefulSetView:
     replicas: int
     generation: int
     revision: str
-    """Of its template as it is now."""
+    """The revision of its template as it is now."""
     status: SetStatus | None
 
 
@@ -124,7 +121,7 @@ class AddBroker:
 
 @dataclass(frozen=True, slots=True)
 class RemoveBroker:
-    """SIGTERM, with the time that handing over its replicas takes. It does not come again."""
+    """The step: SIGTERM, with the time that handing over its replicas takes. It does not come again."""
 
     broker: int
     reason: str
@@ -132,7 +129,7 @@ class RemoveBroker:
 
 @dataclass(frozen=True, slots=True)
 class KillBroker:
-    """Its Pod is gone: kill -9, and forget the Pod."""
+    """The step where its Pod is gone: kill -9, and forget the Pod."""
 
     broker: int
     reason: str
@@ -140,7 +137,7 @@ class KillBroker:
 
 @dataclass(frozen=True, slots=True)
 class RestartBroker:
-    """SIGTERM, and forget the Pod, which goes with the process. The next process comes by itself."""
+    """The step: SIGTERM, and forget the Pod, which goes with the process. The next process comes by itself."""
 
     broker: int
     reason: str
@@ -148,7 +145,7 @@ class RestartBroker:
 
 @dataclass(frozen=True, slots=True)
 class AdoptPod:
-    """A Pod of an earlier run of the supervisor stands for this broker."""
+    """The step where a Pod of an earlier run of the supervisor stands for this broker."""
 
     broker: int
     uid: str
@@ -173,7 +170,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class EndPod:
-    """It is Terminating from now on, and stays until its process is gone."""
+    """The step: the Pod is Terminating from now on, and stays until its process is gone."""
 
     name: str
     uid: str
@@ -182,7 +179,7 @@ class EndPod:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing is done for a moment."""
+    """The step: nothing is done for a moment."""
 
     duration_ms: int
     reason: str
@@ -203,7 +200,7 @@ class WriteSetStatus:
 
 @dataclass(frozen=True, slots=True)
 class WarnOfSet:
-    """An Event on the StatefulSet."""
+    """The step: an Event on the StatefulSet."""
 
     uid: str
     reason: str
@@ -235,7 +232,7 @@ def plan(
     *,
     has_service: bool = True,
 ) -> list[Step]:
-    """The steps from what is there to what the StatefulSet asks for."""
+    """Return the steps from what is there to what the StatefulSet asks for."""
     if stateful_set is None:
         return [CreateStatefulSet(len(brokers), "there is no StatefulSet")]
     steps: list[Step] = [] if has_service else [CreateService("there is no bootstrap Service")]
@@ -274,7 +271,7 @@ def _too_many(stateful_set: StatefulSetView) -> Step:
 
 
 def _roll(stateful_set: StatefulSetView, pods: Mapping[int | None, PodView], brokers: list[BrokerView]) -> list[Step]:
-    """The next step of a rolling restart, where one is under way; every broker has its Pod."""
+    """Return the next step of a rolling restart, where one is under way; every broker has its Pod."""
     for broker in sorted(brokers, key=lambda broker: broker.id, reverse=True):
         if broker.stopping:
             return []
@@ -288,7 +285,8 @@ def _roll(stateful_set: StatefulSetView, pods: Mapping[int | None, PodView], bro
 def _set_status(
     stateful_set: StatefulSetView, pods: Mapping[int | None, PodView], brokers: list[BrokerView]
 ) -> SetStatus:
-    """As Kubernetes counts: the current revision follows once every Pod is of the new one and ready."""
+    """Return the status as Kubernetes counts: the current revision follows once every Pod is of the new one and
+    ready."""
     revisions = [pods[b.id].revision for b in brokers if b.id in pods and pods[b.id].uid == b.pod_uid]
     ready, update = sum(broker.status.ready for broker in brokers), stateful_set.revision
     updated = revisions.count(update)
@@ -316,11 +314,11 @@ def _pod_of(broker: BrokerView, pod: PodView | None, owner: StatefulSetView) -> 
             return created
         return [KillBroker(broker.id, f"Pod {pod_name(broker.id)} was deleted"), *created]
     steps: list[Step] = []
-    if pod.deleting:  # it stays until somebody says that its process is gone
+    if pod.deleting:  # The Pod stays until it is known that its process is gone.
         if broker.pod_uid is not None:
             steps.append(KillBroker(broker.id, f"Pod {pod.name} was deleted"))
         # kubectl asks twice before it waits for the Pod's end, and takes a new Pod for the old one where that goes
-        # between the two: it would wait for ever.
+        # between the two: it would wait without end.
         grace = Pause(DEV_POD_GRACE_MS, f"whoever deleted {pod.name} is about to wait for its end")
         return [*steps, grace, DeletePod(pod.name, pod.uid, "its process is gone")]
     if broker.pod_uid is None and pod.port != broker.port:
@@ -342,7 +340,7 @@ def pod_name(broker: int) -> str:
 
 
 def parse_pod(obj: Object) -> PodView:
-    """What the plan reads of a Pod."""
+    """Return the parts of a Pod that the plan uses."""
     metadata = Metadata.parse(obj)
     ordinal = metadata.name.removeprefix(_PREFIX)
     return PodView(
@@ -362,7 +360,8 @@ def _parse_port(pod: Object) -> int | None:
 
 
 def parse_stateful_set(obj: Object) -> StatefulSetView:
-    """What the plan reads of the StatefulSet; `replicas` is 1 where the spec leaves it out, as in Kubernetes."""
+    """Return the parts of the StatefulSet that the plan uses; `replicas` is 1 where the spec leaves it out, as in
+    Kubernetes."""
     metadata = Metadata.parse(obj)
     status = obj.get("status") or {}
     known = SetStatus(
@@ -379,15 +378,16 @@ def parse_stateful_set(obj: Object) -> StatefulSetView:
 
 
 def revision_of(template: Object) -> str:
-    """The same for equal templates."""
+    """Return a text that is the same for equal templates."""
     return _PREFIX + hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:_REVISION_DIGITS]
 
 
 STOP_GRACE_S = (HANDOVER_TIMEOUT_MS + STEP_DOWN_TIMEOUT_MS + DRAIN_TIMEOUT_MS) // 1000 + 5
-"""A little more than the longest that a broker takes to stop where all do: then nobody stays for another ..."""
+"""The grace of a stop, a little more than the longest that a broker takes where all stop: then none stays for another
+..."""
 LEAVING_GRACE_S = STOP_GRACE_S + max(DECOMMISSION_TIMEOUT_MS, CATCH_UP_TIMEOUT_MS) // 1000
-"""... and where it stops alone: it hands its replicas over first, or stays in sync for those that catch up. Copies take
-as long as there are bytes."""
+"""... and the grace where it stops alone: it hands its replicas over first, or stays in sync for those that catch up.
+Copies take as long as there are bytes."""
 LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "broker"}
 SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
@@ -408,7 +408,7 @@ def stateful_set_object(replicas: int) -> dict[str, Any]:
 
 
 def service_object() -> dict[str, Any]:
-    """Its port by name is another number in every Pod: all brokers share one machine's ports."""
+    """Return the Service; its port by name is another number in every Pod: all brokers share one machine's ports."""
     port = {"name": BOOTSTRAP_PORT_NAME, "port": BOOTSTRAP_PORT, "targetPort": BOOTSTRAP_PORT_NAME}
     return {
         "apiVersion": "v1",
@@ -432,7 +432,7 @@ def stateful_set_status(status: SetStatus) -> dict[str, Any]:
 
 
 def pod_object(pod: CreatePod, node: str) -> dict[str, Any]:
-    """`node` is the machine's name: all brokers are processes of this one."""
+    """Return a Pod; `node` is the machine's name: all brokers are processes of this one."""
     name, owner_uid = pod_name(pod.broker), pod.owner_uid
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": NAME, "uid": owner_uid, "controller": True}
     labels = {

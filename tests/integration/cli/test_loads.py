@@ -11,7 +11,7 @@ _PROGRAMS = ("headrace_broker", "headrace_operator", "kopf", "kubernetes", "cel"
 _NEVER = (*_PROGRAMS, "rich", "pandas", "prometheus_client", "headrace.core.replication.events", "headrace.dev")
 _API = (*_NEVER, "numpy", "pyarrow", "aiohttp.web", "headrace.core.control")
 _RECORDS = (*_NEVER, "asyncio", "aiohttp", "yaml", "headrace.core.control", "headrace.kube")
-_COORDINATORS = ("headrace.core.groups.coordinator", "headrace.core.groups.group", "headrace.core.groups.rebalancing")
+_COORDINATORS = ("headrace.core.groups.group_machine", "headrace.core.groups.group", "headrace.core.groups.rebalancing")
 _ALONE = ("headrace.core.groups.entries", "headrace.client.groups.member", *_COORDINATORS)
 COMMANDS = {
     "topic list": (*_API, "headrace.client.transport.brokers", *_ALONE),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.groups import coordinator
+from headrace.core.groups import group_machine
 from headrace.core.groups.group import OFFSETS_BYTES_PER_COMMIT_MAX
 from headrace.core.groups.identity import OFFSETS_TOPIC, GroupName, GroupSettings
 from headrace.core.groups.publishing import Newcomers
@@ -68,10 +68,10 @@ async def caller(tmp_path: Path) -> AsyncIterator[Caller]:
         components = app.components
         flights = topic("flights", TopicUid("uid-flights"), TOPIC_PARTITIONS_MAX)
         components.view.list_topics([topic(OFFSETS_TOPIC, KEY.uid, 1), flights])
-        components.groups.look()
-        await eventually(lambda: not components.groups.is_loading, "it coordinates")
+        components.groups.local.look()
+        await eventually(lambda: not components.groups.local.is_loading, "it coordinates")
         yield Caller(app, transport)
-        await components.groups.close()
+        await components.groups.local.close()
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def hold(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 async def test_should_count_a_body_until_its_request_is_answered(caller: Caller, hold: Callable[[], None]) -> None:
     commit = asyncio.create_task(caller.commit(100, "x" * 1_000))
-    await eventually(lambda: caller.app.components.groups.waiting == 1, "it is decided")
+    await eventually(lambda: caller.app.components.groups.local.waiting == 1, "it is decided")
     assert caller.held_bytes > 100_000 > JSON_INLINE_BYTES_MAX
     hold()
     answer, _ = await commit
@@ -104,7 +104,7 @@ async def test_should_hold_nothing_of_a_heartbeat_that_waits(caller: Caller) -> 
     body = {"memberEpoch": joined["memberEpoch"], "revision": joined["revision"], "owned": [], "waitMs": 3_000}
     # It may be news at first that there is nothing to read.
     heartbeat = asyncio.create_task(caller.call("POST", "/members/m1/heartbeat", body))
-    await eventually(lambda: caller.app.components.groups.waiting == 1 or heartbeat.done(), "it waits")
+    await eventually(lambda: caller.app.components.groups.local.waiting == 1 or heartbeat.done(), "it waits")
     assert caller.held_bytes == 0
     await heartbeat
 
@@ -112,12 +112,12 @@ async def test_should_hold_nothing_of_a_heartbeat_that_waits(caller: Caller) -> 
 async def test_should_refuse_commits_while_as_many_bytes_wait_as_may(
     caller: Caller, hold: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX", 50_000)
+    monkeypatch.setattr(group_machine, "COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX", 50_000)
     commit = asyncio.create_task(caller.commit(50, "x" * 1_000))
-    await eventually(lambda: caller.app.components.groups.waiting == 1, "it is decided")
+    await eventually(lambda: caller.app.components.groups.local.waiting == 1, "it is decided")
     # It is told once those before it are committed, as everything is.
     refused = asyncio.create_task(caller.commit(1))
-    await eventually(lambda: refused.done() or caller.app.components.groups.waiting == 2, "it is refused")
+    await eventually(lambda: refused.done() or caller.app.components.groups.local.waiting == 2, "it is refused")
     hold()
     (answer, problem), (first, _) = await refused, await commit
     assert (answer.status, problem["code"], answer.headers["retry-after"]) == (429, "Throttled", "1")
@@ -173,6 +173,6 @@ async def test_should_let_nobody_make_up_groups_without_end(caller: Caller) -> N
 
     assert [(await commit(f"made-up-{number}")).status for number in range(3)] == [200, 200, 429]
     assert (await commit("made-up-0")).status == 200, "it is there"
-    assert len(caller.app.components.groups.all()) == 2
+    assert len(caller.app.components.groups.local.all()) == 2
     caller.app.components.groups.configure(GroupName("default", "declared"), GroupSettings())
     assert (await commit("declared")).status == 200, "somebody has made its ConsumerGroup"

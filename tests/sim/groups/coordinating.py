@@ -1,4 +1,4 @@
-"""One life of a broker as coordinator: the real `Coordinator` over the replica that this broker has of the log.
+"""One life of a broker as coordinator: the real `Coordinator` of groups, over the replica that this broker has.
 
 As the broker's own shell: elected when the replica leads, reads what the log held then once all of it is committed,
 appends in order, and is deposed at the first refusal, failure or other leader. What needed no record is told only where
@@ -9,31 +9,36 @@ from collections import deque
 from collections.abc import Sequence
 from typing import assert_never
 
-from headrace.core.coordinator_events import (
+from headrace.core.coordinator import (
+    Answer,
     Append,
     Committed,
+    Coordinator,
     CoordinatorState,
     Deposed,
     Elected,
+    LogEvent,
     Read,
     ReadToEnd,
     Refuse,
     Ticked,
+    Told,
 )
 from headrace.core.errors import CoordinatorLoadingError, HeadraceError, NotCoordinatorError, NotReadyError
-from headrace.core.groups.coordinator import Coordinator, Event, ForGroup, GroupConfigured, Order, Told, TopicsListed
 from headrace.core.groups.entries import Entry, GroupRecord, Image, OffsetRecord
 from headrace.core.groups.events import (
-    Answer,
-    Changed,
     CommitReceived,
     DeletionReceived,
+    GroupChanged,
     Ignored,
+    Notice,
+    Reply,
     Request,
     ResetResolved,
     TopicDeleted,
 )
 from headrace.core.groups.group import Group
+from headrace.core.groups.group_machine import ForGroup, GroupConfigured, GroupEvent, GroupMachine, TopicsListed
 from headrace.core.groups.identity import GroupState
 from headrace.core.groups.publishing import CreateConsumerGroup, DeleteConsumerGroup, Upkeep, WriteStatus, upkeep
 from headrace.core.groups.records import decode, encode
@@ -47,6 +52,7 @@ from tests.sim.groups.post import Post
 from tests.sim.groups.promises import Promises
 from tests.sim.groups.shared import GROUP, Batch, Cause, Shared
 from tests.sim.life import Life
+from tests.support.group_world import GroupCoordination, GroupOrder
 
 NO_EPOCH = LeaderEpoch(0)
 LABEL = "headrace-offsets/0"
@@ -56,7 +62,8 @@ TICK_MS = 100
 class Coordinating:
     def __init__(self, life: Life, shared: Shared, promises: Promises, post: Post) -> None:
         self.life, self.label = life, life.label
-        self.coordinator = Coordinator()
+        self.machine = GroupMachine()
+        self.coordinator: GroupCoordination = Coordinator(self.machine)
         self.ticked_ms = 0
         self._shared, self._promises, self._post = shared, promises, post
         self._epoch = NO_EPOCH
@@ -73,7 +80,7 @@ class Coordinating:
 
     @property
     def group(self) -> Group | None:
-        return self.coordinator.groups.get(GROUP)
+        return self.machine.groups.get(GROUP)
 
     @property
     def is_active(self) -> bool:
@@ -176,7 +183,7 @@ class Coordinating:
         """Something that is committed, and that the ConsumerGroup does not say, as far as it has seen it."""
         resource = self._shared.resource
         may_write = self._seen_resource and not resource.is_away and not resource.is_written_by(self)
-        is_told = self.is_active and self.coordinator.is_settled(GROUP)
+        is_told = self.is_active and self.machine.is_settled(GROUP)
         return bool(may_write and is_told and self._upkeep(self._report()) is not None)
 
     def show(self) -> None:
@@ -237,7 +244,7 @@ class Coordinating:
             self._count("target seen")
             self.step(ForGroup(GROUP, offered))
 
-    def step(self, event: Event) -> None:
+    def step(self, event: LogEvent[Entry] | GroupEvent) -> None:
         last_reset = self.group.image.group.last_reset if self.group is not None else ""
         orders = self.coordinator.step(event, self.life.clock.now_ms)
         problem = None if isinstance(event, Committed | Deposed) else self._problem(orders)
@@ -252,7 +259,7 @@ class Coordinating:
             else:
                 self._carry_out(order, problem)
 
-    def _problem(self, orders: Sequence[Order]) -> HeadraceError | None:
+    def _problem(self, orders: Sequence[GroupOrder]) -> HeadraceError | None:
         if not self.is_active or not any(isinstance(order, Answer | Refuse) for order in orders):
             return None
         try:
@@ -264,18 +271,18 @@ class Coordinating:
             return NotCoordinatorError(error.message)
         return None
 
-    def _carry_out(self, order: Told, problem: HeadraceError | None) -> None:
+    def _carry_out(self, order: Told[Reply, Notice], problem: HeadraceError | None) -> None:
         match order:
             case Answer(request) | Refuse(request):
                 self._tell(order if problem is None else Refuse(request, problem, "not sure"))
             case Ignored():
                 self._count("target ignored")
-            case Changed():
+            case GroupChanged():
                 pass
             case _:
                 assert_never(order)
 
-    def _tell(self, told: Answer | Refuse) -> None:
+    def _tell(self, told: Answer[Reply] | Refuse) -> None:
         member = self._shared.askers.get(told.request)
         if member is not None:
             if isinstance(told, Answer):

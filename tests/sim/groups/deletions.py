@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headrace.core.coordinator_events import CoordinatorState
+from headrace.core.coordinator import Backlog, Coordinator, CoordinatorState, Told
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.assignment import Partitions
-from headrace.core.groups.coordinator import Coordinator, Event, GroupConfigured, Order, Told
-from headrace.core.groups.entries import CurrentValue, Image
-from headrace.core.groups.events import HeartbeatReceived, ResetResolved
+from headrace.core.groups.entries import CurrentValue, Entry, Image
+from headrace.core.groups.events import HeartbeatReceived, Notice, Reply, ResetResolved
 from headrace.core.groups.group import Group
+from headrace.core.groups.group_machine import GroupConfigured, GroupEffect, GroupEvent, GroupMachine
 from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, MemberId, Retention
 from headrace.core.groups.members import Members, advance, has_given_up
 from headrace.core.groups.membership import MemberPhase, MemberState
@@ -20,12 +20,13 @@ from headrace.core.resources.consumer_group import ConsumerGroupSpec
 from headrace.core.types import PartitionKey
 from tests.sim.groups.coordinating import Coordinating
 from tests.sim.groups.shared import GROUP
+from tests.support.group_world import GroupOrder
 
 _next_request = MemberState._next_request
 _forget = MemberState._forget
 _checked = Members._checked
 _init = Group.__init__
-_step = Coordinator.step
+_act = GroupMachine.act
 
 
 def everything_is_free(
@@ -60,7 +61,7 @@ def no_session(self: Sessions, members: Iterable[MemberId], now_ms: int, session
         self.hear(member, now_ms, 0)
 
 
-def may_always_be_shown(self: Coordinator, group: GroupName) -> bool:
+def may_always_be_shown(self: GroupMachine, group: GroupName) -> bool:
     return True
 
 
@@ -70,9 +71,11 @@ def takes_the_default(self: Group, image: Image, *, now_ms: int, wall_ms: int) -
     self._retention = Retention(ConsumerGroupSpec().offsets_retention_ms)
 
 
-def gone_means_the_defaults(self: Coordinator, event: Event, now_ms: int) -> list[Order]:
+def gone_means_the_defaults(
+    self: GroupMachine, event: GroupEvent, now_ms: int, backlog: Backlog
+) -> Sequence[GroupEffect]:
     is_gone = isinstance(event, GroupConfigured) and event.settings is None
-    return _step(self, GroupConfigured(GROUP, GroupSettings()) if is_gone else event, now_ms)
+    return _act(self, GroupConfigured(GROUP, GroupSettings()) if is_gone else event, now_ms, backlog)
 
 
 def is_always_silent(self: Sessions, member: MemberId, now_ms: int, session_ms: int) -> bool:
@@ -103,13 +106,13 @@ def remembers_what_it_asked(self: MemberState) -> None:
     self._sent = sent
 
 
-def always_sure(self: Coordinating, orders: Sequence[Order]) -> HeadraceError | None:
+def always_sure(self: Coordinating, orders: Sequence[GroupOrder]) -> HeadraceError | None:
     return None
 
 
-def told_at_once(self: Coordinator) -> list[Told]:
-    told = [each for _, each in self._held]
-    self._held.clear()
+def told_at_once(self: Coordinator[Entry, GroupEvent, Reply, Notice]) -> list[Told[Reply, Notice]]:
+    told = [each for _, each in self._untold]
+    self._untold.clear()
     return told
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from headrace.core.coordinator_events import Refuse
+from headrace.core.coordinator import Answer, Refuse
 from headrace.core.errors import FencedMemberError, NotCoordinatorError, UnknownMemberError
 from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import OffsetValue
-from headrace.core.groups.events import Answer, CommitReceived, Membership, Offsets, OffsetsAsked, Request
+from headrace.core.groups.events import CommitReceived, Membership, Offsets, OffsetsAsked, Reply, Request
 from headrace.core.groups.identity import MemberId
 from headrace.core.groups.invariants import OwnershipClaim
 from headrace.core.groups.membership import (
@@ -186,7 +186,7 @@ class Member:
         """Nobody is where it wrote to."""
         self._broker = None
 
-    def hear(self, told: Answer | Refuse) -> None:
+    def hear(self, told: Answer[Reply] | Refuse) -> None:
         if self.is_over:
             return
         if isinstance(told, Refuse):
@@ -201,7 +201,7 @@ class Member:
         else:
             self._hear_of_membership(told)
 
-    def _hear_of_membership(self, told: Answer | Refuse) -> None:
+    def _hear_of_membership(self, told: Answer[Reply] | Refuse) -> None:
         number = self._numbers.get(told.request)
         if number is None:
             return
@@ -212,13 +212,13 @@ class Member:
             reply = told.reply
             self.step(Answered(number, reply if isinstance(reply, Membership) else None))
 
-    def _hear_of_commit(self, told: Answer | Refuse, sent: Sent) -> None:
+    def _hear_of_commit(self, told: Answer[Reply] | Refuse, sent: Sent) -> None:
         if isinstance(told, Answer):
             self.committed |= {each: at for each, at in sent.offsets.items() if each in self.committed}
         if isinstance(told, Refuse) and isinstance(told.error, FencedMemberError | UnknownMemberError):
             self.step(Doubted(told.error.message))
 
-    def _hear_of_offsets(self, told: Answer | Refuse) -> None:
+    def _hear_of_offsets(self, told: Answer[Reply] | Refuse) -> None:
         asked = self._asked.pop(told.request)
         if isinstance(told, Answer) and isinstance(told.reply, Offsets):
             for partition in asked & self.unbegun():

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from headrace.core.coordinator import Coordinator
 from headrace.core.groups import group, rebalancing
-from headrace.core.groups.coordinator import Coordinator
 from headrace.core.groups.group import Group
+from headrace.core.groups.group_machine import GroupMachine
 from headrace.core.groups.members import Members
 from headrace.core.groups.membership import MemberState
 from headrace.core.groups.sessions import Sessions
@@ -51,7 +52,7 @@ GROUP_MUTATIONS = (
     _mutation(
         "a log read before it is committed", Coordinating, "may_read", property(deletions.reads_what_is_not_committed)
     ),
-    _mutation("shown before it is committed", Coordinator, "is_settled", deletions.may_always_be_shown),
+    _mutation("shown before it is committed", GroupMachine, "is_settled", deletions.may_always_be_shown),
     _scripted(
         "a new coordinator takes the default retention",
         "kept-as-the-log-says",
@@ -60,8 +61,8 @@ GROUP_MUTATIONS = (
     ),
     _mutation(
         "a ConsumerGroup that is gone means the defaults",
-        Coordinator,
-        "step",
+        GroupMachine,
+        "act",
         deletions.gone_means_the_defaults,
         **(FOR_EVER | {"focus": "group vanishes"}),
     ),

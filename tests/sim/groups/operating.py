@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.core.control.group_errands import Wish, wish_of
-from headrace.core.coordinator_events import Refuse
+from headrace.core.coordinator import Answer, Refuse
 from headrace.core.groups.entries import OffsetValue
-from headrace.core.groups.events import Answer, DeletionReceived, ResetResolved, TargetOffered
+from headrace.core.groups.events import DeletionReceived, Reply, ResetResolved, TargetOffered
 from headrace.core.groups.identity import MemberId
 from headrace.core.groups.status import assigned, offered_of, target_for
 from headrace.core.resources.consumer_group import ConsumerGroup
@@ -141,7 +141,7 @@ class GroupOperator:
     def missed(self) -> None:
         """Nobody is where it wrote to: it asks again."""
 
-    def hear(self, told: Answer | Refuse) -> None:
+    def hear(self, told: Answer[Reply] | Refuse) -> None:
         """What was deleted is let go of; what else was done is in the status."""
         deleted = self._deletions.pop(told.request, None)
         if isinstance(told, Refuse):

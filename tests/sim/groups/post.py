@@ -7,8 +7,8 @@ expects it any more.
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from headrace.core.coordinator_events import Refuse
-from headrace.core.groups.events import Answer, Request, ResetResolved
+from headrace.core.coordinator import Answer, Refuse
+from headrace.core.groups.events import Reply, Request, ResetResolved
 from headrace.core.types import BrokerId
 from tests.sim.brokers import Brokers
 from tests.sim.groups.shared import Asker
@@ -39,7 +39,7 @@ class Post:
     def __init__(self, brokers: Brokers) -> None:
         self.brokers = brokers
         self.requests: list[Letter[Request]] = []
-        self.answers: list[Letter[Answer | Refuse]] = []
+        self.answers: list[Letter[Answer[Reply] | Refuse]] = []
 
     def kinds(self) -> list[Kind]:
         return [
@@ -77,7 +77,7 @@ class Post:
         lives = {letter.broker: self.brokers.machines[letter.broker].life for letter in self.requests}
         return [x for x in self.requests if not x.is_held and ((life := lives[x.broker]) is None or not life.is_paused)]
 
-    def heard(self) -> list[Letter[Answer | Refuse]]:
+    def heard(self) -> list[Letter[Answer[Reply] | Refuse]]:
         return [letter for letter in self.answers if not letter.is_held and not letter.asker.is_paused]
 
     def deliver(self, letter: Letter[Request], _: int) -> None:
@@ -88,11 +88,11 @@ class Post:
         else:
             life.guest.ask(letter.what)
 
-    def answer(self, letter: Letter[Answer | Refuse], _: int) -> None:
+    def answer(self, letter: Letter[Answer[Reply] | Refuse], _: int) -> None:
         self.answers.remove(letter)
         letter.asker.hear(letter.what)
 
-    def tell(self, asker: Asker, life: Life, told: Answer | Refuse) -> None:
+    def tell(self, asker: Asker, life: Life, told: Answer[Reply] | Refuse) -> None:
         self.answers.append(Letter(asker, life.broker, told))
 
     def send(self, asker: Asker, broker: BrokerId, request: Request) -> None:

@@ -18,8 +18,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from headrace.core.coordinator import Answer
 from headrace.core.groups.entries import Image, Mark, OffsetRecord, OffsetValue
-from headrace.core.groups.events import Answer, CommitReceived, DeletionReceived, Done, Membership, ResetResolved
+from headrace.core.groups.events import CommitReceived, DeletionReceived, Done, Membership, Reply, ResetResolved
 from headrace.core.groups.identity import NO_GROUP_EPOCH, GroupEpoch, MemberId
 from headrace.core.groups.invariants import Marks, OwnershipClaim, broken, double_owners, fallen, marks
 from headrace.core.groups.status import Report
@@ -148,7 +149,7 @@ class Promises:
 
     # -- what is told ------------------------------------------------------------------------------------------------
 
-    def tell(self, answer: Answer, member: MemberId) -> None:
+    def tell(self, answer: Answer[Reply], member: MemberId) -> None:
         """A coordinator does."""
         self.catch_up()
         match answer.reply:

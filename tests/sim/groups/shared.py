@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from headrace.core.coordinator_events import Refuse
+from headrace.core.coordinator import Answer, Refuse
 from headrace.core.groups.entries import Entry
-from headrace.core.groups.events import Answer, CommitReceived, DeletionReceived, ResetResolved
+from headrace.core.groups.events import CommitReceived, DeletionReceived, Reply, ResetResolved
 from headrace.core.groups.identity import GroupName, MemberId, TopicShape
 from headrace.core.types import PartitionKey, TopicUid
 
@@ -29,7 +29,7 @@ class Asker(Protocol):
     @property
     def is_paused(self) -> bool: ...
     def missed(self) -> None: ...
-    def hear(self, told: Answer | Refuse) -> None: ...
+    def hear(self, told: Answer[Reply] | Refuse) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

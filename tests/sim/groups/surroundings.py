@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from headrace.core.groups.coordinator import ForGroup
 from headrace.core.groups.events import TargetOffered
+from headrace.core.groups.group_machine import ForGroup
 from headrace.core.groups.identity import Assignor, MemberId, TopicShape
 from headrace.core.groups.rebalancing import target_of
 from headrace.core.resources.consumer_group import ConsumerGroupSpec, ResetOffsets, ResetTo
