@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import is_not
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -58,6 +58,7 @@ from headrace.kube.client import KubeClient
 from headrace.kube.errors import AlreadyExistsError, ApiError
 from headrace.kube.resource import TOPICS
 from headrace_broker.clock import monotonic_ms
+from headrace_broker.cluster.locator import OpenPartitions
 from headrace_broker.cluster.view import ClusterView
 from headrace_broker.coordinators.group_coordinator import GroupCoordinator, GroupsListener
 from headrace_broker.coordinators.writer_coordinator import (
@@ -73,11 +74,6 @@ ROLL_SHARES_MAX = 8
 
 
 _log = logging.getLogger(__name__)
-
-
-class OpenPartitions(Protocol):
-    def find(self, key: PartitionKey) -> Partition | None:
-        """Return the partition; None where it is not open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +169,7 @@ class LocalCoordinators(Generic[CoordinatorT]):
             raise CoordinatorLoadingError(
                 f"the coordinator of {label} starts on broker {leader}; try again in a moment"
             )
-        lease = self._view.lease(leader)
-        return CoordinatorElsewhere(label, partition, leader, lease.url if lease is not None else "")
+        return CoordinatorElsewhere(label, partition, leader, self._view.url_of(leader))
 
     def find(self, partition: PartitionId) -> CoordinatorT | None:
         """The coordinator of this partition, whether it is active or not; None where the partition is not open here."""
@@ -304,8 +299,7 @@ class GroupCoordinators:
             assert self.local.topic is not None, "it has partitions"
             state = self._view.states.get(PartitionKey(self.local.topic.uid, PartitionId(number)))
             if state is not None and state.leader is not None:
-                lease = self._view.lease(state.leader.broker)
-                found[state.leader.broker] = lease.url if lease is not None else ""
+                found[state.leader.broker] = self._view.url_of(state.leader.broker)
         return found
 
     # -- `CoordinatedGroups` -------------------------------------------------------------------------------------------

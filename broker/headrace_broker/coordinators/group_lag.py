@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from headrace.core.errors import HeadraceError, NotReadyError
 from headrace.core.groups.assignment import partitions_of
@@ -27,6 +27,7 @@ from headrace.core.limits import LOOK_ITEMS_MAX, WATERMARKS_ASKED_MAX, WATERMARK
 from headrace.core.log.epochs import Fence
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
 from headrace_broker.clock import monotonic_ms
+from headrace_broker.cluster.locator import OpenPartitions
 from headrace_broker.cluster.view import ClusterView
 from headrace_broker.coordinators.group_coordinator import CoordinatedGroups
 from headrace_broker.http.proxy import Proxy
@@ -42,11 +43,6 @@ GROUP_LAG_PARTITIONS_MAX = 1 << 16
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-
-
-class OpenPartitions(Protocol):
-    def find(self, key: PartitionKey) -> Partition | None:
-        """None where it is not open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +164,7 @@ class GroupLags:
     async def _ask(self, broker: BrokerId, keys: Sequence[PartitionKey]) -> dict[PartitionKey, Watermarks]:
         """What it says; less where it does not answer."""
         found: dict[PartitionKey, Watermarks] = {}
-        lease = self._view.lease(broker)
-        leader = _Leader(broker, lease.url if lease is not None else "")
+        leader = _Leader(broker, self._view.url_of(broker))
         try:
             for begin in range(0, len(keys), WATERMARKS_ASKED_MAX):
                 async with asyncio.timeout(WATERMARKS_TIMEOUT_MS / 1000):
