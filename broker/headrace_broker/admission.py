@@ -142,9 +142,9 @@ class Budget:
             await self.room(_ROOM_S)
         self.left_bytes -= size
 
-    def share(self, holder: str | None) -> "Share":
+    def share(self, holder: str | None) -> "BudgetShare":
         """Return a share for `holder`, the client that it is held for; None for the cluster's own work."""
-        return Share(self, holder)
+        return BudgetShare(self, holder)
 
     def _refusal(self, holder: str | None) -> ThrottledError:
         self.refused += 1
@@ -156,7 +156,7 @@ class Budget:
         return ThrottledError(f"this broker holds as many {self.what} as it may; wait and try again")
 
 
-class Share:
+class BudgetShare:
     """The part of a budget that one request holds, until the context is left."""
 
     __slots__ = ("_budget", "holder", "taken")

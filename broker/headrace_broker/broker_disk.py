@@ -70,16 +70,16 @@ class BrokerDisk:
         """Watch the disk without end."""
         while True:
             try:
-                await self.look()
+                await self.check()
             except HeadraceError as error:
-                _log.warning("how full the disk is cannot be told: %s", error)
+                _log.warning("cannot read how full the disk is: %s", error)
             await asyncio.sleep(DISK_LOOK_INTERVAL_MS / 1000)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check the disk once. Raises StorageFailedError."""
         budget, before = self._budget, self._budget.taken_bytes
         volume = await asyncio.to_thread(self._look)
-        budget.looked_at_volume(volume.free_bytes, volume.volume_bytes, before)
+        budget.measured_volume(volume.free_bytes, volume.volume_bytes, before)
         if monotonic_ms() >= self._next_count_ms:
             await self._count()
         self._maybe_tell("")

@@ -107,7 +107,7 @@ async def run(settings: Settings, signals: StopSignals, *, again: bool = False) 
     try:
         async with await KubeClient.connect(kubeconfig=settings.kubeconfig) as client, AsyncTransport() as transport:
             broker = _Broker(settings, data, client, transport)
-            with signals.told_to(broker.ending.ask):
+            with signals.passed_to(broker.ending.ask):
                 clean = await broker.live(again=again)
             return broker.ending.returns
     finally:

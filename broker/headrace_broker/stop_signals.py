@@ -38,7 +38,7 @@ class StopSignals:
                 signal.signal(number, handler)
 
     @contextmanager
-    def told_to(self, tell: Told) -> Iterator[None]:
+    def passed_to(self, tell: Told) -> Iterator[None]:
         """Pass signals to `tell` on the running event loop; earlier ones are passed at once."""
         self._told, self._tell, self._loop = 0, tell, asyncio.get_running_loop()
         self._tell_all()

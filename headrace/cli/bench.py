@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.commands import Group, examples
+from headrace.cli.commands import CommandGroup, examples
 from headrace.cli.options import TOPIC, WholeNumber, broker_options
 from headrace.core.limits import PRODUCER_BATCH_BYTES_DEFAULT, PRODUCER_BUFFER_BYTES_DEFAULT
 
@@ -27,7 +27,7 @@ def _throughput(_context: click.Context, _option: click.Parameter, value: float)
 
 
 @examples(("How fast is one producer?", "headrace bench produce orders --num-records 20000 --record-size 100"))
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def bench() -> None:
     """Measure how fast a topic takes, gives and passes on records.
 

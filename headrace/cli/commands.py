@@ -34,7 +34,7 @@ class Command(_ShowingExamples):
     pass
 
 
-class Group(_ShowingExamples, click.Group):
+class CommandGroup(_ShowingExamples, click.Group):
     command_class = Command
 
 
@@ -68,7 +68,7 @@ class Lazy(NamedTuple):
     short_help: str
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     def __init__(self, *args: Any, lazy: Mapping[str, Lazy], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._lazy = lazy

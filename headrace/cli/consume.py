@@ -31,15 +31,15 @@ from headrace.cli.options import (
     output_option,
     parse_start,
 )
-from headrace.cli.output import check_stdout, tell
-from headrace.cli.progress import Tally, ended_by_signals, progress, summary, write_whole
+from headrace.cli.output import check_stdout, notify
+from headrace.cli.progress import ProgressCounts, ended_by_signals, progress, summary, write_whole
 from headrace.cli.stdout_pipe import Pipe, pipe_of_stdout
 from headrace.core.errors import InvalidRequestError, LocalError, UnreadableBatchError
 from headrace.core.groups.topic_patterns import topic_pattern
 from headrace.core.limits import INSTANCE_ID_LENGTH_MAX
 
 if TYPE_CHECKING:
-    from headrace.cli.record_formats import Form, Rows
+    from headrace.cli.record_formats import Form, RecordRows
     from headrace.cli.servers import Found
     from headrace.client.consumer.consumer import Consumer
 
@@ -201,7 +201,7 @@ def _consume(where: Where, options: _Options) -> None:
     found = where.find()
     watched = sys.stderr.isatty() and not options.quiet
     shown = watched and _goes_into_a_file()
-    started, tally = time.monotonic(), Tally()
+    started, tally = time.monotonic(), ProgressCounts()
     with (
         ended_by_signals(),
         _naming_way_on(),
@@ -215,9 +215,9 @@ def _consume(where: Where, options: _Options) -> None:
             else:
                 _print_for_group(consumer, options, tally, pipe)
     if shown:
-        tell(summary("consumed", tally.records, f"from {options.which}", time.monotonic() - started))
+        notify(summary("consumed", tally.records, f"from {options.which}", time.monotonic() - started))
     elif watched and not tally.records:
-        tell("nothing from there on; --follow waits for what comes", dim=True)
+        notify("nothing from there on; --follow waits for what comes", dim=True)
 
 
 @contextmanager
@@ -229,7 +229,7 @@ def _telling_what_comes_again(options: _Options) -> Iterator[Pipe | None]:
     finally:
         count = 0 if pipe is None else pipe.comes_again()
         if count:
-            tell(
+            notify(
                 f"headrace: whatever reads this has not taken all: {'a record' if count == 1 else f'{count:,} records'}"
                 " printed last are not committed, and come again (-m N reads N and no more)",
                 fg="yellow",
@@ -296,12 +296,12 @@ def _check_topics(found: "Found", options: _Options) -> None:
         brokers.close()
 
 
-def _print(consumer: "Consumer", options: _Options, tally: Tally) -> None:
-    from headrace.cli.record_formats import Rows
+def _print(consumer: "Consumer", options: _Options, tally: ProgressCounts) -> None:
+    from headrace.cli.record_formats import RecordRows
 
     out, form = sys.stdout.buffer, _form(options)
     for batch in _limited(consumer.batches(follow=options.follow), options.max_records):
-        content = b"".join(line + b"\n" for line in form(Rows.of(batch)))
+        content = b"".join(line + b"\n" for line in form(RecordRows.of(batch)))
         out.write(content)
         tally.records += batch.num_rows
         tally.bytes += len(content)
@@ -310,8 +310,8 @@ def _print(consumer: "Consumer", options: _Options, tally: Tally) -> None:
     out.flush()
 
 
-def _print_for_group(consumer: "Consumer", options: _Options, tally: Tally, pipe: Pipe | None) -> None:
-    from headrace.cli.record_formats import Rows
+def _print_for_group(consumer: "Consumer", options: _Options, tally: ProgressCounts, pipe: Pipe | None) -> None:
+    from headrace.cli.record_formats import RecordRows
 
     form = _form(options)
     sys.stdout.buffer.flush()
@@ -319,7 +319,7 @@ def _print_for_group(consumer: "Consumer", options: _Options, tally: Tally, pipe
         consumer.commit_below(pipe.first_untaken)
     with _printing(consumer, pipe) as printed:
         for batch in _limited(consumer.batches(follow=options.follow), options.max_records):
-            rows = Rows.of(batch)
+            rows = RecordRows.of(batch)
             tally.bytes += printed.write(rows, [line + b"\n" for line in form(rows)])
             tally.records += batch.num_rows
 
@@ -345,9 +345,9 @@ class _Printed:
 
     def __init__(self, pipe: Pipe | None) -> None:
         self._pipe = pipe
-        self._last: Rows | None = None
+        self._last: RecordRows | None = None
 
-    def write(self, rows: "Rows", lines: list[bytes]) -> int:
+    def write(self, rows: "RecordRows", lines: list[bytes]) -> int:
         """Write lines and return how many bytes they have."""
         if self._pipe is not None:
             self._pipe.add(rows.place, rows.offsets, lines)
@@ -355,7 +355,7 @@ class _Printed:
         write_whole(self._pipe or sys.stdout.buffer, content, partial(self._add, rows))
         return len(content)
 
-    def _add(self, rows: "Rows") -> None:
+    def _add(self, rows: "RecordRows") -> None:
         self._last = rows
 
     def count_as_read(self, consumer: "Consumer") -> None:
@@ -391,7 +391,7 @@ def _form(options: _Options) -> "Form":
     return partial(record_formats.table, width=width, topic_width=topic_width)
 
 
-def _share(consumer: "Consumer", options: _Options, tally: Tally) -> Callable[[], float | None]:
+def _share(consumer: "Consumer", options: _Options, tally: ProgressCounts) -> Callable[[], float | None]:
     """Return a function that computes which part of all records has come; None where they never end, or the end is not
     known."""
     total = options.max_records

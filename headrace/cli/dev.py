@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from headrace.cli.commands import Group, examples
+from headrace.cli.commands import CommandGroup, examples
 from headrace.cli.options import WholeNumber, output_option
 from headrace.cli.output import print_table, waiting
 from headrace.client.transport.discovery import CA_FILE_VARIABLE, headrace_home
@@ -67,7 +67,7 @@ _EXIT_INTERRUPTED = 130
     ("Which processes run?", "headrace dev status"),
     ("Stop them; the data stays.", "headrace dev stop"),
 )
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @click.option(
     "--brokers",
     type=WholeNumber(1, DEV_BROKERS_MAX),

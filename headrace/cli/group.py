@@ -8,7 +8,7 @@ import click
 
 from headrace.cli.commands import Command, Lazy, LazyGroup, examples
 from headrace.cli.options import GROUP, Where, broker_options, output_option
-from headrace.cli.output import age, print_document, print_table, tell
+from headrace.cli.output import age, notify, print_document, print_table
 from headrace.cli.servers import with_kube
 from headrace.core.errors import HeadraceError
 
@@ -87,9 +87,9 @@ def _listed_by_brokers(where: Where, error: Exception) -> list[dict[str, Any]]:
             groups, unreachable = brokers.groups()
     except HeadraceError:
         raise error from None
-    tell(f"headrace: the Kubernetes API is away ({error}): this is what brokers say", fg="yellow")
+    notify(f"headrace: the Kubernetes API is away ({error}): this is what brokers say", fg="yellow")
     if unreachable:
-        tell(
+        notify(
             f"headrace: of groups that they do not know of: no answer from brokers {_joined(unreachable)}", fg="yellow"
         )
     return [
@@ -166,7 +166,7 @@ def describe(where: Where, name: str, output: str) -> None:
 
     view = read_group(where, name)
     for line in view.missing:
-        tell(f"headrace: {line}", fg="yellow")
+        notify(f"headrace: {line}", fg="yellow")
     if output != "text":
         print_document(view.document(), output)
         return

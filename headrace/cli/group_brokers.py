@@ -22,7 +22,7 @@ from headrace.core.errors import HeadraceError, InvalidRequestError, RemoteError
 from headrace.core.groups.identity import GroupState
 from headrace.core.groups.lag import Watermarks
 from headrace.core.groups.requests import TopicOffset, parse_offsets
-from headrace.core.groups.status import GroupSummary, Report, parse_group, parse_groups
+from headrace.core.groups.status import GroupReport, GroupSummary, parse_group, parse_groups
 from headrace.core.limits import OFFSET_REQUESTS_MAX
 from headrace.core.types import BrokerId, Offset
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class Live:
     """One group, as its coordinator and the leaders of its partitions report it."""
 
-    report: Report
+    report: GroupReport
     offsets: Mapping[TopicPartition, TopicOffset]
     """The offsets of the group; those of a topic that is gone are under its uid."""
     watermarks: Mapping[TopicPartition, Watermarks | None]

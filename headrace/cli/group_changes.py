@@ -18,9 +18,9 @@ import click
 
 from headrace.cli.commands import Command, examples
 from headrace.cli.group_brokers import GroupBrokers, place_of
-from headrace.cli.group_view import GroupView, brokers_of, namespace_of, read_group, read_group_if_any
+from headrace.cli.group_view import GroupDescription, brokers_of, namespace_of, read_group, read_group_if_any
 from headrace.cli.options import GROUP, TOPIC, Where, broker_options, check_topic_name, naming_remedy, parse_start
-from headrace.cli.output import after_interrupt, confirmed, print_table, tell, waiting_aloud
+from headrace.cli.output import after_interrupt, confirmed, notify, print_table, waiting_aloud
 from headrace.cli.servers import with_kube
 from headrace.client.consumer.options import Start
 from headrace.client.record import TopicPartition
@@ -41,7 +41,7 @@ _WORDS = {"earliest": ResetTo.EARLIEST, "latest": ResetTo.LATEST, "offsets": Res
 _MAX = (1 << 63) - 1
 
 
-class Move(NamedTuple):
+class OffsetMove(NamedTuple):
     """The move of one partition; `before` is None where the group had no offset."""
 
     place: TopicPartition
@@ -50,7 +50,7 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResetTarget:
     """The place to move to, as the user gave it."""
 
     to: ResetTo
@@ -64,14 +64,14 @@ class Target:
         return self.to.value.lower()
 
 
-def parse_target(text: str, now: datetime) -> Target:
+def parse_target(text: str, now: datetime) -> ResetTarget:
     """Parse a target; times have whole seconds, as Kubernetes has them. Raises click.BadParameter."""
     if text.lower() in _WORDS:
-        return Target(_WORDS[text.lower()])
+        return ResetTarget(_WORDS[text.lower()])
     start = parse_start(text, now)
     if not isinstance(start, datetime):
         raise click.BadParameter(f"{text!r} says no partition: give --offset TOPIC:PARTITION=OFFSET for each.")
-    return Target(ResetTo.TIMESTAMP, max(0, int(start.timestamp())) * 1000)
+    return ResetTarget(ResetTo.TIMESTAMP, max(0, int(start.timestamp())) * 1000)
 
 
 def parse_offset(text: str) -> ResetOffset:
@@ -85,7 +85,9 @@ def parse_offset(text: str) -> ResetOffset:
     return ResetOffset(match[1], PartitionId(int(match[2])), Offset(int(match[3])))
 
 
-def reset_of(id_: str, target: Target | None, topics: Sequence[str], offsets: Sequence[ResetOffset]) -> ResetOffsets:
+def reset_of(
+    id_: str, target: ResetTarget | None, topics: Sequence[str], offsets: Sequence[ResetOffset]
+) -> ResetOffsets:
     """Return the reset. Raises click.UsageError where the options do not fit together."""
     if target is None and not offsets:
         raise click.UsageError("Say where to: --to earliest, latest or a time, or --offset TOPIC:PARTITION=OFFSET.")
@@ -116,12 +118,12 @@ def check_offsets(offsets: Iterable[ResetOffset], watermarks: Mapping[TopicParti
             )
 
 
-def moves(committed: Mapping[TopicPartition, int], targets: Mapping[TopicPartition, int]) -> list[Move]:
+def moves(committed: Mapping[TopicPartition, int], targets: Mapping[TopicPartition, int]) -> list[OffsetMove]:
     """Return the moves by topic and partition."""
-    return [Move(place, committed.get(place), offset) for place, offset in sorted(targets.items())]
+    return [OffsetMove(place, committed.get(place), offset) for place, offset in sorted(targets.items())]
 
 
-def move_table(found: Iterable[Move], before: str = "-") -> tuple[list[str], list[list[object]]]:
+def move_table(found: Iterable[OffsetMove], before: str = "-") -> tuple[list[str], list[list[object]]]:
     """Return columns and rows; `before` stands where there was no offset."""
     rows: list[list[object]] = [
         [move.place.topic, move.place.partition, before if move.before is None else move.before, move.after]
@@ -168,7 +170,7 @@ def move_table(found: Iterable[Move], before: str = "-") -> tuple[list[str], lis
 def reset(  # noqa: PLR0913 - click hands each option over by its name
     where: Where,
     name: str,
-    target: Target | None,
+    target: ResetTarget | None,
     topics: tuple[str, ...],
     offsets: tuple[ResetOffset, ...],
     dry_run: bool,
@@ -200,7 +202,7 @@ def reset(  # noqa: PLR0913 - click hands each option over by its name
     _show_what_differs(where, name, namespace, planned)
 
 
-def _check_type(view: GroupView) -> None:
+def _check_type(view: GroupDescription) -> None:
     """Raise LocalError where no broker would carry it out."""
     if view.resource is not None and view.resource.spec.type is GroupType.SPARK:
         raise LocalError(
@@ -209,14 +211,14 @@ def _check_type(view: GroupView) -> None:
         )
 
 
-def _topics_of(name: str, view: GroupView) -> tuple[str, ...]:
+def _topics_of(name: str, view: GroupDescription) -> tuple[str, ...]:
     """Return the topics of the group as it is now. Raises LocalError where it has none."""
     if not view.topics:
         raise LocalError(f"group {name} has no topics yet: name them with --topic, or partitions with --offset")
     return tuple(view.topics)
 
 
-def _plan(where: Where, brokers: GroupBrokers, view: GroupView, wanted: ResetOffsets) -> list[Move]:
+def _plan(where: Where, brokers: GroupBrokers, view: GroupDescription, wanted: ResetOffsets) -> list[OffsetMove]:
     namespace = view.name.namespace
     before = {} if view.live is None else {place: each.value.offset for place, each in view.live.offsets.items()}
     if wanted.to is ResetTo.OFFSETS:
@@ -224,7 +226,7 @@ def _plan(where: Where, brokers: GroupBrokers, view: GroupView, wanted: ResetOff
         _check_places(where, brokers, places, namespace)
         check_offsets(wanted.offsets, brokers.watermarks(places))
         return moves(before, places)
-    start = Target(wanted.to, wanted.timestamp_ms).start
+    start = ResetTarget(wanted.to, wanted.timestamp_ms).start
     return moves(before, brokers.find_offsets(_places(where, brokers, wanted.topics, namespace), start))
 
 
@@ -247,9 +249,9 @@ def _places(where: Where, brokers: GroupBrokers, topics: Sequence[str], namespac
     return found
 
 
-def _tell_members(view: GroupView) -> None:
+def _tell_members(view: GroupDescription) -> None:
     if view.members:
-        tell(f"headrace: it is reset once the group is empty: {view.who} is in it now", fg="yellow")
+        notify(f"headrace: it is reset once the group is empty: {view.who} is in it now", fg="yellow")
 
 
 def _carry_out(where: Where, name: str, namespace: str, wanted: ResetOffsets, cluster: str) -> None:
@@ -272,11 +274,11 @@ def _carry_out(where: Where, name: str, namespace: str, wanted: ResetOffsets, cl
     except KeyboardInterrupt:
         if is_asked:
             after_interrupt()
-            tell(f"headrace: interrupted: {stays_wanted(name, namespace)}", fg="yellow")
+            notify(f"headrace: interrupted: {stays_wanted(name, namespace)}", fg="yellow")
         raise
 
 
-def _show_what_differs(where: Where, name: str, namespace: str, planned: Sequence[Move]) -> None:
+def _show_what_differs(where: Where, name: str, namespace: str, planned: Sequence[OffsetMove]) -> None:
     """Show the moves that differ from the plan, as records that came meanwhile move the end, for example."""
     with brokers_of(where, namespace) as brokers:
         now = {place_of(each): int(each.value.offset) for each in brokers.offsets(name)}
@@ -323,11 +325,11 @@ def _delete(where: Where, resource: "ConsumerGroup") -> None:
         with_kube(where.kube, work)
     except KeyboardInterrupt:
         after_interrupt()
-        tell("headrace: interrupted: it is being deleted all the same, and goes once it can", fg="yellow")
+        notify("headrace: interrupted: it is being deleted all the same, and goes once it can", fg="yellow")
         raise
 
 
-def _delete_at_brokers(where: Where, view: GroupView) -> None:
+def _delete_at_brokers(where: Where, view: GroupDescription) -> None:
     """Delete a group that has no ConsumerGroup. Raises HeadraceError where that is not known, as a ConsumerGroup would
     bring it back."""
     if view.no_api:

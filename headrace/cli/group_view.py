@@ -2,8 +2,8 @@
 
 The facts about a group come from two sides, the Kubernetes API and the brokers, and either may be away. Brokers know
 its members and how far it has read; where they are away, the ConsumerGroup's status has the last known members, and
-offsets are not known. What is not known is shown as that. `GroupView` is pure; `read_group` asks both sides and makes
-one.
+offsets are not known. What is not known is shown as that. `GroupDescription` is pure; `read_group` asks both sides and
+makes one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,7 +39,7 @@ _MEMBER_TITLES = ["MEMBER", "INSTANCE", "ADDRESS", "EPOCH", "OWNS", "ASSIGNED"]
 Table = tuple[list[str], list[list[object]]]
 
 
-class Row(NamedTuple):
+class PartitionRow(NamedTuple):
     """The row of one partition."""
 
     place: TopicPartition
@@ -57,7 +57,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupView:
+class GroupDescription:
     name: GroupName
     resource: ConsumerGroup | None
     live: Live | None
@@ -129,13 +129,19 @@ class GroupView:
         known = [lag for lag in lags if lag is not None]
         return sum(known) if len(known) == len(lags) and (lags or self.live is not None) else None
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[PartitionRow]:
         """Return the rows by topic and partition."""
         owners = {place: member for member in self.members for place in _places(member.owned)}
         if self.live is None:
-            return [Row(place, None, None, owner) for place, owner in sorted(owners.items(), key=lambda item: item[0])]
+            return [
+                PartitionRow(place, None, None, owner)
+                for place, owner in sorted(owners.items(), key=lambda item: item[0])
+            ]
         marks = self.live.watermarks
-        return [Row(place, self.live.offsets.get(place), marks[place], owners.get(place)) for place in sorted(marks)]
+        return [
+            PartitionRow(place, self.live.offsets.get(place), marks[place], owners.get(place))
+            for place in sorted(marks)
+        ]
 
     # -- for people ----------------------------------------------------------------------------------------------------
 
@@ -281,7 +287,7 @@ def _share_objects(shares: Iterable[TopicPartitions | TopicShare]) -> list[dict[
     return [{"topic": share.topic, "partitions": [*share.partitions]} for share in shares]
 
 
-def _row_object(row: Row) -> dict[str, Any]:
+def _row_object(row: PartitionRow) -> dict[str, Any]:
     offset = None if row.offset is None else row.offset.value
     return {
         "topic": row.place.topic,
@@ -313,7 +319,7 @@ def brokers_of(where: Where, namespace: str, timeout_ms: int = TIMEOUT_MS) -> Gr
     return GroupBrokers(where.find(), namespace, timeout_ms)
 
 
-def read_group(where: Where, name: str) -> GroupView:
+def read_group(where: Where, name: str) -> GroupDescription:
     """Return the group. Raises LocalError where there is no such group, and HeadraceError where that is not known."""
     view = read_group_if_any(where, name)
     if view.resource is not None or view.live is not None:
@@ -330,7 +336,7 @@ def read_group(where: Where, name: str) -> GroupView:
     raise no_group(name, namespace)
 
 
-def read_group_if_any(where: Where, name: str) -> GroupView:
+def read_group_if_any(where: Where, name: str) -> GroupDescription:
     """Return what is known of the group, which may be nothing. Raises HeadraceError where neither side can be asked."""
     namespace = namespace_of(where)
     resource, no_api = _resource(where, name, namespace)
@@ -339,7 +345,7 @@ def read_group_if_any(where: Where, name: str) -> GroupView:
     live, no_brokers = _live(where, name, namespace, timeout_ms)
     if no_api and no_brokers:
         raise HeadraceError(f"neither the Kubernetes API nor a broker tells: {no_api}; {no_brokers}")
-    return GroupView(GroupName(namespace, name), resource, live, no_api, no_brokers)
+    return GroupDescription(GroupName(namespace, name), resource, live, no_api, no_brokers)
 
 
 def _resource(where: Where, name: str, namespace: str) -> "tuple[ConsumerGroup | None, str]":

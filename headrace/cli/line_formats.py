@@ -3,7 +3,7 @@
 Lines come in large pieces from a file, and at once from a pipe where a person types. A line that cannot be read is
 named by its number.
 
-lines    each line is a value, byte for byte
+    lines    each line is a value, byte for byte
     jsonl    each line is a JSON value, kept as it is written; blank lines are left out
     csv      the first row names the columns, each further row becomes a JSON object of texts
     records  each line is a record as `headrace consume -o json` prints it, with key, headers, time and tombstones

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import click
 
 from headrace.cli.commands import Lazy, LazyGroup, examples
-from headrace.cli.output import after_interrupt, stdout_is_closed, tell
+from headrace.cli.output import after_interrupt, notify, stdout_is_closed
 from headrace.core.errors import HeadraceError
 
 _LOGGER = "headrace.client"
@@ -23,7 +23,7 @@ _LOGGER = "headrace.client"
 
 class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        tell(f"headrace: {record.getMessage()}", dim=True)
+        notify(f"headrace: {record.getMessage()}", dim=True)
 
 
 @contextmanager
@@ -127,5 +127,5 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _failed(message: str) -> int:
-    tell(f"headrace: {message}", fg="red")
+    notify(f"headrace: {message}", fg="red")
     return EXIT_FAILED

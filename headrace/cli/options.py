@@ -4,7 +4,7 @@ The module owns where a command goes (`--server`, `--kubeconfig` and the like, a
 groups (which `completion` completes), `--from` and `--set`. Wrong values raise click.BadParameter with a sentence that
 names the remedy.
 
---from   `earliest`, `latest`, an offset (`1200`), how long ago (`1h ago`, `30m ago`), or a time (ISO 8601)
+    --from   `earliest`, `latest`, an offset (`1200`), how long ago (`1h ago`, `30m ago`), or a time (ISO 8601)
     --set    `path=value`, a field of a topic's spec; within which bounds a value must be is for the API server to say
 
 Every command loads this module: what only some of them need is imported in the function that needs it.
@@ -178,7 +178,7 @@ class WholeNumber(click.IntRange):
     name = "whole number"
 
 
-class TopicName(click.ParamType):  # type: ignore[type-arg]  # generic in new clicks only
+class TopicNameType(click.ParamType):  # type: ignore[type-arg]  # generic in new clicks only
     """The name of a topic: checked before any request, completed from the topics that there are (unless `new`)."""
 
     name = "topic"
@@ -215,7 +215,7 @@ class ConsumerGroupName(click.ParamType):  # type: ignore[type-arg]  # generic i
         return [CompletionItem(name) for name in group_names(ctx.params) if name.startswith(incomplete)]
 
 
-TOPIC, NEW_TOPIC, GROUP = TopicName(), TopicName(new=True), ConsumerGroupName()
+TOPIC, NEW_TOPIC, GROUP = TopicNameType(), TopicNameType(new=True), ConsumerGroupName()
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def paint(text: str, **style: str | bool) -> str:
     return text if os.environ.get("NO_COLOR") else click.style(text, **style)  # type: ignore[arg-type]
 
 
-def tell(text: str, **style: str | bool) -> None:
+def notify(text: str, **style: str | bool) -> None:
     """Print a line on stderr. It bypasses click, which looks for the file behind it: a line of progress must make
     room."""
     with suppress(OSError):  # A terminal that was closed shows nothing, and the work continues.
@@ -73,7 +73,7 @@ def _mode_of(file: Any) -> int | None:
 def after_interrupt() -> None:
     """Begin a new line: a terminal shows ^C."""
     if sys.stderr.isatty():
-        tell("")
+        notify("")
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def waiting_aloud(what: str) -> Iterator[Callable[[str], None]]:
     def line(text: str) -> None:
         if text not in said[-1:]:
             said[:] = [text]
-            tell(f"headrace: {what}: {text}")
+            notify(f"headrace: {what}: {text}")
 
     with waiting(what) as say:
         yield (lambda text: say(f"{what}: {text}")) if sys.stderr.isatty() else line

@@ -2,9 +2,9 @@
 
 Records go in columns where many are at hand, and one by one where they come slowly: columns cost a tenth of what
 records cost, and a record that a person types must not wait for a second one. So the reader of the input calls
-`Sending.send_all` when it is about to wait for more, and what was read by then goes. `Deliveries` counts which records
-are written, which are not, and why: futures that are done are taken out now and then, so memory is bounded by what is
-on its way, and the first failure ends a long input soon, not at its end. One thread uses it.
+`LineSender.send_all` when it is about to wait for more, and what was read by then goes. `Deliveries` counts which
+records are written, which are not, and why: futures that are done are taken out now and then, so memory is bounded by
+what is on its way, and the first failure ends a long input soon, not at its end. One thread uses it.
 """
 
 import os
@@ -28,8 +28,8 @@ from headrace.cli.line_formats import (
     printed_records,
 )
 from headrace.cli.options import TOPIC, Where, WholeNumber, broker_options, naming_remedy
-from headrace.cli.output import after_interrupt, check_stdin, tell
-from headrace.cli.progress import Ending, Tally, ended_by_signals, progress, summary
+from headrace.cli.output import after_interrupt, check_stdin, notify
+from headrace.cli.progress import Ending, ProgressCounts, ended_by_signals, progress, summary
 from headrace.client.clock import epoch_ms
 from headrace.core.errors import HeadraceError
 
@@ -71,11 +71,11 @@ class Deliveries:
         self._waiting.append(_Sent(future, records))
         self.sent += records
         if len(self._waiting) >= self._look_at or self.clock() >= self._look_s:
-            self.look()
+            self.count_done()
             if self.first_error is not None:
                 raise self.first_error
 
-    def look(self) -> None:
+    def count_done(self) -> None:
         """Count the futures that are done."""
         waiting = []
         for sent in self._waiting:
@@ -100,7 +100,7 @@ class Deliveries:
                 sent.future.exception(timeout=max(0.0, deadline - self.clock()))
             except TimeoutError:
                 break
-        self.look()
+        self.count_done()
 
 
 _RECORDS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX = 10_000, 1 << 20
@@ -111,12 +111,12 @@ them, columns would be a batch each. So are records with headers, which columns 
 
 
 @dataclass(slots=True)
-class Sending:
+class LineSender:
     producer: "Producer"
     topic: str
     partition: int | None
     deliveries: Deliveries
-    tally: Tally
+    tally: ProgressCounts
     keyed: int = 0
     """The number of records with a key."""
     _read: list[InputRecord] = field(default_factory=list)
@@ -267,14 +267,14 @@ def _produce(where: Where, options: _Options) -> None:
             # Whatever the input is, and even where it is empty, a topic that is not there is reported at once.
             with naming_remedy(where, found.namespace, options.topic):
                 producer.send_batch(options.topic, values=[]).result()
-            sending = Sending(producer, options.topic, options.partition, deliveries, Tally())
+            sending = LineSender(producer, options.topic, options.partition, deliveries, ProgressCounts())
             _send_all(sending, options, read)
         except KeyboardInterrupt:
             _leave(deliveries, options.topic, ending)
     if not options.quiet:
-        tell(summary("produced", deliveries.written, f"to {options.topic}", time.monotonic() - started))
+        notify(summary("produced", deliveries.written, f"to {options.topic}", time.monotonic() - started))
     if options.key_field is not None and deliveries.sent and not sending.keyed:
-        tell(f"headrace: no record has a field {options.key_field!r}: all keys are null", fg="yellow")
+        notify(f"headrace: no record has a field {options.key_field!r}: all keys are null", fg="yellow")
 
 
 def _reader(options: _Options) -> _Reader:
@@ -292,18 +292,18 @@ def _reader(options: _Options) -> _Reader:
     return partial(json_lines, key_field=options.key_field, may_lack_key=options.allow_missing_key)
 
 
-def _send_all(sending: Sending, options: _Options, read: _Reader) -> None:
+def _send_all(sending: LineSender, options: _Options, read: _Reader) -> None:
     """Send all. Raises the first failure, with the outcome of the others."""
     interactive = options.file.isatty()
     if interactive:
-        tell("one record a line; Ctrl-D ends", dim=True)
+        notify("one record a line; Ctrl-D ends", dim=True)
     try:
         with progress(sending.tally, lambda: _share(options.file), shown=not (interactive or options.quiet)):
             for record in read(lines_of(options.file, before_waiting=sending.send_all)):
                 sending.add(record)
             sending.send_all()
             sending.producer.flush()
-            sending.deliveries.look()
+            sending.deliveries.count_done()
     except LineError as error:
         sending.send_all()
         raise _with_count(error, sending.deliveries, next_line=error.line) from error
@@ -345,15 +345,15 @@ def _leave(deliveries: Deliveries, topic: str, ending: Ending) -> NoReturn:
             _wait_a_little(deliveries, ending)
         except KeyboardInterrupt:
             after_interrupt()
-            deliveries.look()
-        tell(f"headrace: {ending.word}: {_outcome(deliveries, topic)}", fg="yellow")
+            deliveries.count_done()
+        notify(f"headrace: {ending.word}: {_outcome(deliveries, topic)}", fg="yellow")
     os._exit(ending.exit_code)
 
 
 def _wait_a_little(deliveries: Deliveries, ending: Ending) -> None:
-    deliveries.look()
+    deliveries.count_done()
     if deliveries.waiting:
-        tell(f"headrace: {ending.word}: waiting for {deliveries.waiting:,} records; Ctrl-C again ends it", dim=True)
+        notify(f"headrace: {ending.word}: waiting for {deliveries.waiting:,} records; Ctrl-C again ends it", dim=True)
         deliveries.wait(_INTERRUPTED_PATIENCE_S)
 
 

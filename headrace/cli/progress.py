@@ -1,8 +1,8 @@
 """The progress of a command that reads or writes records, and its end: how far it is, and by which signal it ends.
 
-The command counts in a `Tally`; one line on the terminal reads it several times a second from a thread of its own, so
-that counting costs next to nothing and the line moves (and the rate falls) while the command waits. Nothing is shown
-where stderr is no terminal.
+The command counts in a `ProgressCounts`; one line on the terminal reads it several times a second from a thread of its
+own, so that counting costs next to nothing and the line moves (and the rate falls) while the command waits. Nothing is
+shown where stderr is no terminal.
 
 SIGTERM and SIGHUP work like Ctrl-C, with another exit code. Work that must not be torn apart holds them up for a
 moment. `write_whole` does that for output: what is being written is finished, or was not begun to count.
@@ -33,7 +33,7 @@ _WINDOW_S = 3.0
 
 
 @dataclass(slots=True)
-class Tally:
+class ProgressCounts:
     """The counts of what is done; one thread writes, another reads."""
 
     records: int = 0
@@ -53,7 +53,7 @@ class Rate:
     window_s: float = _WINDOW_S
     _samples: deque[_Sample] = field(default_factory=deque)
 
-    def of(self, tally: Tally, now_s: float) -> tuple[float, float]:
+    def of(self, tally: ProgressCounts, now_s: float) -> tuple[float, float]:
         self._samples.append(_Sample(now_s, tally.records, tally.bytes))
         while len(self._samples) > 2 and self._samples[1].at_s <= now_s - self.window_s:
             self._samples.popleft()
@@ -64,7 +64,7 @@ class Rate:
         return (last.records - first.records) / seconds, (last.bytes - first.bytes) / seconds
 
 
-def line(tally: Tally, rate: tuple[float, float], elapsed_s: float, share: float | None) -> str:
+def line(tally: ProgressCounts, rate: tuple[float, float], elapsed_s: float, share: float | None) -> str:
     """Return `12,345 records 45 % 1,234 records/s 1.2 MiB/s 0:12`; `share` is the part of all that is done, if
     known."""
     part = "" if share is None else f"  {min(1.0, share):.0%}".replace("%", " %")
@@ -81,7 +81,7 @@ def summary(verb: str, records: int, topic: str, seconds: float) -> str:
 
 
 @contextmanager
-def progress(tally: Tally, share: Callable[[], float | None], *, shown: bool) -> Iterator[None]:
+def progress(tally: ProgressCounts, share: Callable[[], float | None], *, shown: bool) -> Iterator[None]:
     """Show the line on stderr until the block ends, then remove it; nothing unless it is `shown` and a terminal."""
     if not shown or not sys.stderr.isatty():
         yield

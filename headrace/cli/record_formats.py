@@ -24,7 +24,7 @@ _quoted: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RecordRows:
     """Records of one partition, column by column."""
 
     topic: str
@@ -40,7 +40,7 @@ class Rows:
         return TopicPartition(self.topic, self.partition)
 
     @classmethod
-    def of(cls, batch: Any) -> "Rows":
+    def of(cls, batch: Any) -> "RecordRows":
         """Return the rows of a pyarrow.RecordBatch as `Consumer.batches()` gives it."""
         column = batch.column
         return cls(
@@ -54,15 +54,15 @@ class Rows:
         )
 
 
-Form: TypeAlias = Callable[[Rows], Iterator[bytes]]
+Form: TypeAlias = Callable[[RecordRows], Iterator[bytes]]
 
 
-def values(rows: Rows) -> Iterator[bytes]:
+def values(rows: RecordRows) -> Iterator[bytes]:
     """Yield the bare values; a record without a value is an empty line."""
     return (value or b"" for value in rows.values)
 
 
-def json_lines(rows: Rows, *, with_topic: bool = False) -> Iterator[bytes]:
+def json_lines(rows: RecordRows, *, with_topic: bool = False) -> Iterator[bytes]:
     """Yield each record in the broker's JSON form, with its partition, and its topic where there are several."""
     return map(
         _json_line,
@@ -76,7 +76,7 @@ def json_lines(rows: Rows, *, with_topic: bool = False) -> Iterator[bytes]:
     )
 
 
-def table(rows: Rows, width: int | None, topic_width: int = 0) -> Iterator[bytes]:
+def table(rows: RecordRows, width: int | None, topic_width: int = 0) -> Iterator[bytes]:
     """Yield rows under `table_title`, cut at `width` characters; None leaves values whole."""
     topic = f"{rows.topic:{topic_width}} " if topic_width else ""
     for offset, time, key, value in zip(rows.offsets, rows.timestamps_ms, rows.keys, rows.values, strict=True):

@@ -61,7 +61,7 @@ def recover(where: Where, topics: tuple[str, ...], yes: bool) -> None:
         Brokers(found.server, found.namespace, timeout_ms=_TIMEOUT_MS, request_timeout_ms=_TIMEOUT_MS)
     ) as brokers:
         scope = _Scope(brokers, kube, topics, found.namespace if topics else where.namespace)
-        plan = plan_recovery(scope.look())
+        plan = plan_recovery(scope.read_cluster())
         if plan.recovered:
             _show_recovered(plan.recovered)
             _show_offline(plan.stuck)
@@ -85,7 +85,7 @@ class _Scope:
         self._namespace = namespace
         """The namespace; None: all."""
 
-    def look(self) -> Cluster:
+    def read_cluster(self) -> Cluster:
         """Read the state, brokers first: what the API has must not be older than what they know. Raises LocalError,
         ApiError."""
         cluster = self._brokers.cluster()
@@ -149,7 +149,7 @@ class _Scope:
         deadline = time.monotonic() + _FOLLOW_TIMEOUT_S
         with waiting("waiting for the brokers"):
             while True:
-                plan = plan_recovery(self.look())
+                plan = plan_recovery(self.read_cluster())
                 offline = {finding.place for finding in plan.offline}
                 if offline.isdisjoint(places) or time.monotonic() > deadline:
                     return plan

@@ -1,9 +1,9 @@
 """The servers that a command talks to: the Kubernetes API, and brokers with the login and the namespace for them.
 
-Brokers are looked for in this order: --server, --kubeconfig or --context, HEADRACE_SERVER, the running `headrace dev`,
-the current kubeconfig: an option stands before any variable. With a kubeconfig the brokers are found by their Leases,
-and reached by the API server's proxy to their bootstrap Service, with the kubeconfig's credentials: nothing but the API
-server needs to be reachable. Every dead end is one sentence with the remedy.
+Brokers are searched for in this order: --server, --kubeconfig or --context, HEADRACE_SERVER, the running `headrace
+dev`, the current kubeconfig: an option stands before any variable. With a kubeconfig the brokers are found by their
+Leases, and reached by the API server's proxy to their bootstrap Service, with the kubeconfig's credentials: nothing but
+the API server needs to be reachable. Every dead end is one sentence with the remedy.
 
 `with_kube` connects to the Kubernetes API for as long as one command works with it. Called by every command.
 """

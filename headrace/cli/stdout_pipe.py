@@ -5,7 +5,7 @@ has left the pipe, by what the operating system says is unread in it. From a rea
 counted than when it was asked for the last time: it takes more than it uses (`head`), or failed at what it took last. A
 record that comes again is better than one that never comes.
 
-write, add   (the printing thread)  bytes go into the pipe; these rows end there
+    write, add   (the printing thread)  bytes go into the pipe; these rows end there
     first_untaken (any thread)          how far the reader is, wherever offsets are committed
 
 A socket is like a pipe: what its other end has not taken counts as unread. Files and terminals keep what is written.

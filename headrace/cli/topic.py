@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.commands import Group, examples
+from headrace.cli.commands import CommandGroup, examples
 from headrace.cli.options import NEW_TOPIC, TOPIC, kube_options, output_option, topic_spec
-from headrace.cli.output import age, print_document, print_table, readable, readable_spec, tell, waiting
+from headrace.cli.output import age, notify, print_document, print_table, readable, readable_spec, waiting
 from headrace.cli.servers import KubeOptions, with_kube
 from headrace.core.errors import LocalError
 from headrace.core.limits import FINALIZER_WAIT_MS
@@ -81,7 +81,7 @@ _DELETE_TIMEOUT_S = FINALIZER_WAIT_MS / 1000 + 10
     ("A topic of six partitions.", "headrace topic create orders --partitions 6"),
     ("Which topics are there?", "headrace topic list"),
 )
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def topic() -> None:
     """Create, list, describe and delete topics."""
 
@@ -191,7 +191,7 @@ def describe(name: str, output: str, **kube: str | None) -> None:
     options = KubeOptions(**kube)
     one, sets, unserved_said = with_kube(options, work)
     if unserved_said is not None:
-        tell(f"headrace: {unserved_said}", fg="yellow")
+        notify(f"headrace: {unserved_said}", fg="yellow")
     partitions = _partitions(sets)
     copies = {broker for p in partitions if len(p.replicas) > 1 for broker in p.replicas}
     reports = ask_brokers(options, copies) if copies else {}

@@ -6,7 +6,7 @@ the very class that the broker raised. `LocalError`: the caller did something wr
 `RemoteError`: the other side's answer. `retriable` is True where the same request may succeed later. `details` are
 extra members of the document: JSON values.
 
-{"type": "https://headrace.io/problems/NotLeader", "title": "Not leader", "status": 421, "code": "NotLeader",
+    {"type": "https://headrace.io/problems/NotLeader", "title": "Not leader", "status": 421, "code": "NotLeader",
      "detail": "broker 1 does not lead flights/3; broker 2 does", "retriable": true, "leader": 2}
 """
 

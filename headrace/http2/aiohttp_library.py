@@ -1,10 +1,10 @@
 """aiohttp, loaded without the system's certificates; for modules that are the first of a program to need it.
 
 While it is loaded, aiohttp makes two TLS contexts of its own and reads all certificates of the system into each: 40 ms
-of processor time, a third of its own loading, for contexts that nobody here uses, since every session is given the
-context that it needs (`headrace.kube.credentials`, `headrace.dev.api.proxy`). Loaded from here, those two trust nobody:
-a session without a context of its own fails instead of trusting whom the system trusts. Where aiohttp is loaded
-already, it stays as it is.
+of processor time, a third of its own loading, for contexts that nothing here uses, since every session is given the
+context that it needs (`headrace.kube.credentials`, `headrace.dev.api.proxy`). Loaded from here, those two trust no
+authority: a session without a context of its own fails instead of trusting whom the system trusts. Where aiohttp is
+loaded already, it stays as it is.
 """
 
 import os

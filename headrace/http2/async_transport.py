@@ -25,7 +25,7 @@ from headrace.core import limits
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
 from headrace.core.limits import H2_READ_BYTES
 from headrace.http2.events import LocalProtocolError, RemoteProtocolError
-from headrace.http2.exchange import Decode, Exchange, Exchanges, Keeps, OpenStream
+from headrace.http2.exchange import Decode, Exchange, Exchanges, Keeps, RequestStream
 from headrace.http2.frames import Buffer
 from headrace.http2.origin import (
     Attempts,
@@ -254,7 +254,7 @@ class AsyncResponse:
         self._connection.cancel(self._exchange, "was told to stop")
 
 
-class AsyncStream(OpenStream[AsyncConnection, AsyncExchange]):
+class AsyncStream(RequestStream[AsyncConnection, AsyncExchange]):
     """A request whose body and response go on side by side. One task receives."""
 
     async def receive(self, timeout_s: float | None = 30.0) -> list[Any]:

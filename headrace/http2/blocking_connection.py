@@ -5,9 +5,9 @@ socket themselves as far as it takes bytes without waiting; the thread reads, an
 alone, again and again, reads for itself (`ReadingTurn`), which saves two hand-overs between threads.
 
     thread's turn ── read several times while exactly one caller waited ──> callers' turn
-       ^── another waits too, or what one waits for does not come, or nobody has read for a while ──┘
+       ^── another waits too, or what one waits for does not come, or no caller has read for a while ──┘
 
-Invariants: socket and protocol state are touched only under the connection's lock, and nobody waits for the network
+Invariants: socket and protocol state are touched only under the connection's lock, and no thread waits for the network
 while holding it; one thread at a time calls listeners, in the order of arrival; a time-out or an interrupt resets that
 one stream, and an interrupt never tears apart what a caller reads or writes. Threads do not survive a fork: a child
 process that closes the connection that it inherited says nothing to the parent's server.
@@ -66,7 +66,7 @@ class ReadingTurn:
         return True
 
     def sent(self) -> bool:
-        """Note that something is sent. Return whether the thread must be woken: nobody waited for the answer to what
+        """Note that something is sent. Return whether the thread must be woken: no caller waited for the answer to what
         was sent before."""
         self._unread_sends += 1
         if not self.is_callers or self._is_reading or self._unread_sends == 1:
@@ -92,7 +92,7 @@ class ReadingTurn:
         self._reads_for_one = self._reads_for_one + 1 if self._waiting == 1 else 0
         self.is_callers = self._is_used = self._reads_for_one >= H2_READS_BEFORE_CALLERS_READ
 
-    def thread_looked(self) -> None:
+    def thread_checked(self) -> None:
         """Give the turn back to the thread where no caller has used it since the last check."""
         if self.is_callers and not self._is_used and not self._is_reading:
             self.is_callers = False
@@ -114,7 +114,7 @@ class BlockingExchange(Exchange):
         super().__init__(request, body, self._wake)
         self.condition: threading.Condition | None = None
         self.listen: Callable[[], None] | None = None
-        """Notifies the connection that somebody wants to be called."""
+        """A function that notifies the connection that its listener wants to be called."""
         # One call for each frame of a whole response would be a thread switch each, which costs more than the bytes.
         self._wakes_at_bytes = limits.H2_STREAM_WINDOW_BYTES // 4
 
@@ -386,7 +386,7 @@ class BlockingConnection:
 
     def _register(self, poll: select.poll) -> int | None:
         """Register what the thread waits for now, and return for how many milliseconds."""
-        self._turn.thread_looked()
+        self._turn.thread_checked()
         reads = not self._turn.is_callers
         interest = (select.POLLIN if reads else 0) | (select.POLLOUT if self._unsent else 0)
         if interest:

@@ -18,7 +18,7 @@ from typing import Any, Self
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
 from headrace.http2.blocking_connection import BlockingConnection, BlockingExchange
 from headrace.http2.events import LocalProtocolError
-from headrace.http2.exchange import Decode, OpenStream
+from headrace.http2.exchange import Decode, RequestStream
 from headrace.http2.frames import Buffer
 from headrace.http2.interrupts import HeldInterrupts
 from headrace.http2.origin import Attempts, Origin, client_tls, parse_request, tls_error, unreachable, whole_request
@@ -49,7 +49,7 @@ class PendingResponse:
         self._connection.cancel(self._exchange, "was told to stop")
 
 
-class BlockingStream(OpenStream[BlockingConnection, BlockingExchange]):
+class BlockingStream(RequestStream[BlockingConnection, BlockingExchange]):
     """A request whose body and response go on side by side. One thread receives; any sends."""
 
     @property

@@ -6,8 +6,8 @@ handlers use, without its ties to aiohttp's own protocol. Invariants of `Request
 window bounds what can come, and is small until the consumer counts on more; credit goes back when the bytes are taken,
 and for what is discarded; after an exception or the end nothing more is taken.
 
-The application codes and decodes gzip, in bounded steps and the same over both protocols: `server.serve` tells
-aiohttp's parser to leave bodies alone. The broker's routes decide what runs in a thread.
+The application codes and decodes gzip, in bounded steps and the same over both protocols: `server.serve` sets aiohttp's
+parser to leave bodies alone. The broker's routes decide what runs in a thread.
 """
 
 import asyncio
@@ -151,7 +151,7 @@ PATIENCE = web.AppKey("patience", Patience)
 """The patience of an application's server with its clients."""
 _PATIENCE = Patience()
 MEANINGLESS_IN = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
-"""Methods whose bodies nobody reads (RFC 9110 section 9.3): a handler that waits must not keep them in memory."""
+"""Methods whose bodies are not read (RFC 9110 section 9.3): a handler that waits must not keep them in memory."""
 _JOINED_BYTES_MAX = 1 << 10
 """The size below which chunks become one: a body that comes byte by byte must not cost forty times its length."""
 _WRITE_BYTES = 1 << 20
@@ -205,7 +205,7 @@ class RequestBody:
         return self._exception
 
     def discard(self) -> None:
-        """Discard the rest, which nobody will read, and give its credit back."""
+        """Discard the rest, which will not be read, and give its credit back."""
         self._is_unwanted = True
         self._take()
 

@@ -1,7 +1,7 @@
 """The bridge from one HTTP/2 stream to one `aiohttp.web.Request`, and from its response back to HEADERS and DATA.
 
-The application cannot tell the protocols apart: routing, middlewares, `Response`, `StreamResponse` and HTTP errors
-behave as over HTTP/1.1. What differs is refused in a sentence: `FileResponse` (its sendfile would write past the
+The application sees no difference between the protocols: routing, middlewares, `Response`, `StreamResponse` and HTTP
+errors behave as over HTTP/1.1. What differs is refused in a sentence: `FileResponse` (its sendfile would write past the
 framing), compression of streamed responses, WebSockets, explicit chunked encoding (HTTP/2 has frames). Bodies come as
 they were sent, whatever their Content-Encoding says. A `ServerConnection` makes one `ServerStream` with each request's
 head and owns it until the handler is done and the response is framed; it decides nothing.

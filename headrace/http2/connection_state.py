@@ -6,7 +6,7 @@ afterwards. Credit is sent by the half window, so that many small bodies cost fe
 
 SETTINGS are in RFC 9113 section 6.5: what we ask of every peer, and what a peer asks of us, checked. Section 5.1 asks
 for different answers to a frame on a stream that never was, on one that ended, and on one that we reset while the
-frame was on its way: `Streams` keeps the open ones, the highest id, and the latest that were skipped or reset.
+frame was on its way: `StreamTable` keeps the open ones, the highest id, and the latest that were skipped or reset.
 
 Two allowances bound what a peer may ask that moves nothing; time is given. Resets are streams opened for nothing
 (CVE-2023-44487), or mistakes that make us reset them (CVE-2025-8671). Idle frames carry no request and no body
@@ -112,7 +112,7 @@ class Allowance:
         self._per_second = per_second
         self._left = at_once
         self._since_ms: int | None = None
-        """The time when it last grew; None before the first look at the clock."""
+        """The time when it last grew; None before the clock was first read."""
 
     def spend(self, now_ms: int, count: int = 1) -> None:
         """Spend so many more. Raises `RemoteProtocolError` where there have been too many."""
@@ -175,7 +175,7 @@ class Stream:
     is_head_request: bool = False
 
 
-class Streams:
+class StreamTable:
     def __init__(self) -> None:
         self.open: dict[int, Stream] = {}
         self.highest_id = 0
@@ -208,7 +208,7 @@ class ConnectionState:
         self.is_server = is_server
         self.settings = SETTINGS_OF_SERVERS if is_server else SETTINGS_OF_CLIENTS
         self.stream_window = self.settings[INITIAL_WINDOW_SIZE]
-        self.streams = Streams()
+        self.streams = StreamTable()
         self.open = self.streams.open
         self.output = Output()
         self.encoder = HeaderEncoder()
@@ -265,7 +265,7 @@ class ConnectionState:
     # -- the end of a stream ---------------------------------------------------------------------------------------
 
     def reset(self, stream_id: int, error_code: ErrorCode) -> None:
-        """Give the stream up in both directions, and tell the peer."""
+        """Give the stream up in both directions, and send RST_STREAM."""
         self.open.pop(stream_id, None)
         self.streams.remember_reset(stream_id)
         self.output.put(frames.pack_reset(stream_id, error_code))

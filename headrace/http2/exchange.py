@@ -11,7 +11,7 @@ makes of it, not the bytes; all credit goes back on arrival then.
 
 Invariants: an exchange ends exactly once, ended or failed; a failure says in `unprocessed` whether the server is known
 not to have acted on the request, so that it may be sent again without doing it twice (RFC 9113 section 8.7).
-`OpenStream` is the base of both transports' streams, whose body and response go on side by side.
+`RequestStream` is the base of both transports' streams, whose body and response go on side by side.
 """
 
 from collections import deque
@@ -162,7 +162,7 @@ class Exchanges:
             exchange.body = [*exchange.body, *buffers]
 
     def cancel(self, exchange: Exchange, reason: str) -> HeadraceError:
-        """Give one request up; the others on the connection go on. Return what to raise where somebody waits for it."""
+        """Give one request up; the others on the connection go on. Return what to raise where a caller waits for it."""
         error = self._error(exchange, reason, unprocessed=False)
         if exchange.is_over:
             return error
@@ -318,7 +318,7 @@ C = TypeVar("C", bound=ClientConnection)
 E = TypeVar("E", bound=Exchange)
 
 
-class OpenStream(Generic[C, E]):
+class RequestStream(Generic[C, E]):
     def __init__(self, connection: C, exchange: E) -> None:
         self._connection = connection
         self._exchange = exchange

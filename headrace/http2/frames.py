@@ -1,6 +1,6 @@
 """HTTP/2 frames as bytes (RFC 9113 sections 4 and 6): cut out of received bytes, packed, and gathered for writing.
 
-`FrameReader` belongs to one connection and lives as long. DATA is passed on as it arrives, in as many pieces as it
+`Http2FrameReader` belongs to one connection and lives as long. DATA is passed on as it arrives, in as many pieces as it
 comes, because HTTP/2 gives no meaning to where a DATA frame ends; frames of unknown types likewise, so that they can
 be skipped unseen. Every other frame is kept until it is whole, so each type has a length that it may have at most: a
 frame that is too long is refused by its head. Invariants: payloads of DATA are views into what the caller gave, good
@@ -137,7 +137,7 @@ def connection_error(what: str, error_code: ErrorCode) -> RemoteProtocolError:
     return RemoteProtocolError(f"the peer sent {what}", error_code=int(error_code))
 
 
-class FrameReader:
+class Http2FrameReader:
     def __init__(self, preface: bytes) -> None:
         """`preface` comes before the first frame: a server's peer sends `PREFACE`, a client's nothing."""
         self._preface = preface

@@ -4,7 +4,7 @@ Each connection has one `HeaderEncoder` and one `HeaderDecoder`, for its lifetim
 step with the peer's, so every head passes through here, wanted or not, and one that cannot be decoded ends the
 connection. Before the decoder sees a block, `_survey` walks over its representations (RFC 7541 section 6), because the
 decoder panics where a string is missing, takes table size updates anywhere (section 4.2 has them at the front) and any
-padding of Huffman codes (section 5.2), and cannot be told how many fields are too many.
+padding of Huffman codes (section 5.2), and has no limit for the number of fields.
 
 Invariant: a block that does not change the table means the same as long as the table stays as it is; such heads are
 remembered by their bytes until it changes. The engine and its receiver call it.

@@ -1,6 +1,6 @@
 """Ctrl-C, held back while the main thread does what must not be torn apart. Linux and macOS; no I/O of its own.
 
-    outside ──enter──> held ──allow──> allowed ──> held ──leave──> outside, and what was held is told now
+    outside ──enter──> held ──allow──> allowed ──> held ──leave──> outside, and what was held is raised now
 
 A connection that is read by a caller is state that others share: a KeyboardInterrupt between two of its lines would
 lose what has arrived. Signal handlers run in the main thread only, so elsewhere there is nothing to hold back. Other

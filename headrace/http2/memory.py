@@ -1,4 +1,4 @@
-"""glibc's allocator, told to keep large buffers: HTTP/2 bodies come and go in pieces of a megabyte.
+"""The setting of glibc's allocator to keep large buffers: HTTP/2 bodies come and go in pieces of a megabyte.
 
 By default glibc maps each large allocation anew and gives it back to the kernel at once, which costs more than
 copying the bytes (the same code ran 3 to 8 times slower). And it gives each thread memory of its own, which the others

@@ -1,10 +1,10 @@
 """New connections of a server until they have shown which protocol they speak, and connections that must go. All are
 bounded.
 
-accepted ──> TLS handshake ──done──> handed over, with what the client has said by then
+    accepted ──> TLS handshake ──done──> handed over, with what the client has said by then
                      └──failed, time is up, or the oldest of too many──> closed
     accepted ──preface──> HTTP/2     ──a whole head──> HTTP/1.1     ──time is up, or the oldest of a crowd──> aborted
-    one too many, or broke HTTP/2 ──told so──> lingering ──closed by the client, or time is up──> aborted
+    one too many, or broke HTTP/2 ──answer──> lingering ──closed by the client, or time is up──> aborted
 
 A cleartext connection is HTTP/2 when its first bytes are the preface (prior knowledge, RFC 9113 section 3.3). The first
 head of HTTP/1.1 is awaited here too, because the parser would wait for the rest of it without a limit. A connection

@@ -92,7 +92,7 @@ class Request:
 
 
 def parse_request(method: str, url: str, headers: Mapping[str, str], body_bytes: int | None) -> Request:
-    """Check a request. `body_bytes` is None where nobody knows yet how long the body will be.
+    """Check a request. `body_bytes` is None where the length of the body is not known yet.
 
     Raises `InvalidRequestError` for the URL, `LocalProtocolError` for method and headers.
     """

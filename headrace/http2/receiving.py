@@ -1,9 +1,9 @@
 """The meaning of the peer's frames (RFC 9113 sections 5, 6 and 8): frames in, events out, answers into the output.
 
-One `Engine` owns a receiver, for its lifetime. A frame goes to the method of its type; a head is decoded even where
-nobody wants it, because the tables must not lose step.
+One `Engine` owns a receiver, for its lifetime. A frame goes to the method of its type; a head is decoded even where it
+is not wanted, because the tables must not lose step.
 
-SETTINGS first ──> any frame ──HEADERS without its end──> CONTINUATION only ──> any frame
+    SETTINGS first ──> any frame ──HEADERS without its end──> CONTINUATION only ──> any frame
 
 Invariants: no event for a stream that is not open; after the event that ends a stream, none for it; every byte of DATA
 is either in an event, whose taker gives its credit back, or its credit goes back here.
@@ -44,7 +44,7 @@ class Receiver:
         self._state = state
         self._open = state.open
         self._is_server = state.is_server
-        self._reader = frames.FrameReader(frames.PREFACE if state.is_server else b"")
+        self._reader = frames.Http2FrameReader(frames.PREFACE if state.is_server else b"")
         self._decoder = HeaderDecoder(header_fields.check_request if state.is_server else header_fields.check_response)
         self._expected: int | None = frames.SETTINGS
         """The only type of frame that may come next; None where any type may."""
@@ -170,7 +170,7 @@ class Receiver:
             self._on_head(stream_id, head_flags, bytes(block))
 
     def _on_head(self, stream_id: int, flags: int, block: bytes) -> None:
-        """Take a whole head. It is decoded even where nobody wants it: the tables must not lose step."""
+        """Take a whole head. It is decoded even where it is not wanted: the tables must not lose step."""
         head = self._decoder.decode(block)
         ended = bool(flags & END_STREAM)
         stream = self._open.get(stream_id)

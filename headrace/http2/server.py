@@ -173,15 +173,15 @@ class Server:
 
     async def _look(self) -> None:
         while True:
-            await asyncio.sleep(self._terms.patience.look_s)
+            await asyncio.sleep(self._terms.patience.check_interval_s)
             try:
                 self._cut_off_the_slow(int(asyncio.get_running_loop().time() * 1000))
             except Exception:
-                logger.exception("Looking at the connections failed; they are looked at again")
+                logger.exception("The check of the connections failed; it is repeated")
 
     def _cut_off_the_slow(self, now_ms: int) -> None:
         self._belonging.forget_closed()
-        self.cut_off += sum([connection.look(now_ms) for connection in list(self._http2)])
+        self.cut_off += sum([connection.check(now_ms) for connection in list(self._http2)])
         for handler in self._slowness.of(self._unread(), now_ms):
             transport = handler.transport
             if isinstance(transport, asyncio.Transport):

@@ -4,7 +4,7 @@ The event loop owns it from the first bytes to the loss of the socket. `buffer_u
 the one writer; neither ever waits for application code. A stream lives from its request head until its handler is
 done and its response is framed:
 
-RequestReceived ──> handling ──> responded ──> gone
+    RequestReceived ──> handling ──> responded ──> gone
                            └── reset, lost, or grace over: the task is cancelled ──> gone
 
 Invariants: a handler runs as a task of its own and is cancelled as soon as its client has gone; bytes that no handler
@@ -331,7 +331,7 @@ class ServerConnection(WritingTurns):
         if not self._streams and not self._responded:
             self._idle.set()
 
-    def look(self, now_ms: int) -> int:
+    def check(self, now_ms: int) -> int:
         """Cut off what is too slow and close what is not used. Return how many were cut off; called now and then."""
         slow = self._slowness.of(self._waiting(), now_ms)
         if _SOCKET in slow:

@@ -32,7 +32,7 @@ class Patience:
     """The time without a request after which a connection is closed."""
 
     @property
-    def look_s(self) -> float:
+    def check_interval_s(self) -> float:
         """Return how often to check: a client gets at most a tenth more than its limit."""
         return min(self.stall_ms, self.idle_ms) / 10_000
 

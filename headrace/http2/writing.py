@@ -3,7 +3,7 @@
 `WritingTurns` is the base of both sides' connections, from the first byte to the loss of the socket. A turn writes
 piece after piece until nothing is ready, the socket takes no more, or others must have their turn.
 
-asked ──turn──> nothing left ──> idle
+    asked ──turn──> nothing left ──> idle
                  ├── the socket is full ──> paused ──resume_writing──> turn
                  └── H2_WRITES_PER_TURN ──> asked
 

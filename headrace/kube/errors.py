@@ -71,7 +71,7 @@ class InvalidObjectError(ApiError):
 
 
 class UnreadableObjectError(ApiError):
-    """The object is there, and is not what its kind should be: somebody must correct it. Other objects are not
+    """The object is there, and is not what its kind should be: a user must correct it. Other objects are not
     affected."""
 
     code = "ApiUnreadable"

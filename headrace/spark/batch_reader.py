@@ -32,7 +32,7 @@ _INFINITE = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class NumberSpan:
     """The whole numbers from `low` to below `high`, or some of them."""
 
     low: int = 0
@@ -42,18 +42,18 @@ class Span:
     def has(self, number: int) -> bool:
         return self.low <= number < self.high and (self.some is None or number in self.some)
 
-    def within(self, other: "Span") -> "Span":
+    def within(self, other: "NumberSpan") -> "NumberSpan":
         some = other.some if self.some is None else self.some if other.some is None else self.some & other.some
         low, high = max(self.low, other.low), min(self.high, other.high)
         if some is not None:
             low, high = max(low, min(some, default=high)), min(high, max(some, default=low - 1) + 1)
-        return Span(low, high, some)
+        return NumberSpan(low, high, some)
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    partitions: Span = field(default_factory=Span)
-    offsets: Span = field(default_factory=Span)
+    partitions: NumberSpan = field(default_factory=NumberSpan)
+    offsets: NumberSpan = field(default_factory=NumberSpan)
     since_ms: int | None = None
     """The time of the first record that is wanted."""
 
@@ -93,20 +93,20 @@ class Pushed:
         return AtTime(self.since_ms or 0)
 
 
-def _span(each: Filter) -> Span | None:
+def _span(each: Filter) -> NumberSpan | None:
     match each:
         case EqualTo(_, int(number)) | EqualNullSafe(_, int(number)):
-            return Span(number, number + 1)
+            return NumberSpan(number, number + 1)
         case GreaterThan(_, int(number)):
-            return Span(low=number + 1)
+            return NumberSpan(low=number + 1)
         case GreaterThanOrEqual(_, int(number)):
-            return Span(low=number)
+            return NumberSpan(low=number)
         case LessThan(_, int(number)):
-            return Span(high=number)
+            return NumberSpan(high=number)
         case LessThanOrEqual(_, int(number)):
-            return Span(high=number + 1)
+            return NumberSpan(high=number + 1)
         case In(_, numbers) if all(isinstance(number, int) for number in numbers):
-            return Span(some=frozenset(numbers))
+            return NumberSpan(some=frozenset(numbers))
         case _:
             return None
 

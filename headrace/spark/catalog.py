@@ -16,20 +16,20 @@ from headrace.core.errors import LocalError, UnknownTopicError
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.header import skim_batches
 from headrace.core.resources.internal_topics import INTERNAL_TOPICS
-from headrace.spark.offsets import Offsets, Partition
+from headrace.spark.offsets import Offsets, SourcePartition
 from headrace.spark.options import Connection
 from headrace.spark.read_options import (
     EARLIEST,
     EARLIEST_NUMBER,
     LATEST,
     LATEST_NUMBER,
-    Assigned,
+    AssignedPartitions,
     AtOffsets,
     AtTime,
     AtTimes,
     Bound,
     ByPartition,
-    Edge,
+    LogEdge,
     Subscription,
     Topics,
     TopicsLike,
@@ -57,7 +57,7 @@ class Catalog:
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
-    def partitions(self, subscription: Subscription) -> list[Partition]:
+    def partitions(self, subscription: Subscription) -> list[SourcePartition]:
         """Return the partitions as they are now. Raises UnknownTopicError, UnknownPartitionError."""
         match subscription:
             case Topics(names):
@@ -68,12 +68,12 @@ class Catalog:
                     for name in self._brokers.topics()
                     if name not in INTERNAL_TOPICS and re.fullmatch(pattern, name)
                 )
-            case Assigned(numbers):
+            case AssignedPartitions(numbers):
                 return [each for topic, some in numbers.items() for each in _partitions(self._layout(topic), some)]
             case _:
                 assert_never(subscription)
 
-    def _all_of(self, topics: Iterable[str]) -> list[Partition]:
+    def _all_of(self, topics: Iterable[str]) -> list[SourcePartition]:
         return [partition for topic in topics for partition in _partitions(self._layout(topic), None)]
 
     def _layout(self, topic: str) -> TopicLayout:
@@ -90,17 +90,17 @@ class Catalog:
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
-    def earliest(self, partitions: Iterable[Partition]) -> Offsets:
+    def earliest(self, partitions: Iterable[SourcePartition]) -> Offsets:
         return self._offsets(partitions, EARLIEST)
 
-    def latest(self, partitions: Iterable[Partition]) -> Offsets:
+    def latest(self, partitions: Iterable[SourcePartition]) -> Offsets:
         """Return the high watermarks: everything below can be read."""
         return self._offsets(partitions, LATEST)
 
-    def at(self, bound: Bound, partitions: Sequence[Partition]) -> Offsets:
+    def at(self, bound: Bound, partitions: Sequence[SourcePartition]) -> Offsets:
         """Return the offset of `bound` in each. Raises LocalError where it has none for one."""
         match bound:
-            case Edge(name):
+            case LogEdge(name):
                 return self._offsets(partitions, name)
             case AtTime(ms):
                 return self._offsets(partitions, ms)
@@ -122,12 +122,12 @@ class Catalog:
         ends = self.latest(partition for partition, offset in told.items() if offset == LATEST_NUMBER)
         return told | beginnings | ends
 
-    def _offsets(self, partitions: Iterable[Partition], where: str | int) -> Offsets:
+    def _offsets(self, partitions: Iterable[SourcePartition], where: str | int) -> Offsets:
         by_place = {partition.place: partition for partition in partitions}
         found: Mapping[TopicPartition, int] = self._brokers.offsets(list(by_place), where) if by_place else {}
         return {by_place[place]: offset for place, offset in found.items()}
 
-    def record_bytes(self, partition: Partition, offset: int) -> float:
+    def record_bytes(self, partition: SourcePartition, offset: int) -> float:
         """Return the size of a record from `offset` on, as it travels: an estimate by the batches that come next
         there."""
         fetched = self._brokers.retrying(
@@ -139,11 +139,11 @@ class Catalog:
         return run.nbytes / run.records if run is not None and run.records else 0.0
 
 
-def _partitions(layout: TopicLayout, numbers: Sequence[int] | None) -> list[Partition]:
-    return [Partition(layout.topic, layout.uid, place.partition) for place in places(layout, numbers)]
+def _partitions(layout: TopicLayout, numbers: Sequence[int] | None) -> list[SourcePartition]:
+    return [SourcePartition(layout.topic, layout.uid, place.partition) for place in places(layout, numbers)]
 
 
-def _told(option: str, by_topic: ByPartition, partitions: Sequence[Partition]) -> Offsets:
+def _told(option: str, by_topic: ByPartition, partitions: Sequence[SourcePartition]) -> Offsets:
     """Return the option's offsets for these partitions: it must name all of them, and no others."""
     wanted = {partition.place: partition for partition in partitions}
     told = {TopicPartition(topic, number): at for topic, some in by_topic.items() for number, at in some.items()}

@@ -24,7 +24,7 @@ from headrace.core.errors import LocalError
 from headrace.core.records.arrays import bytes_array, long_numbers, number_array
 from headrace.core.records.columns import DecodedBatch
 from headrace.spark.errors import BadValueError
-from headrace.spark.offsets import Partition
+from headrace.spark.offsets import SourcePartition
 
 SPARK_ROWS_MAX = 1 << 16
 """The rows of one Arrow batch that Spark is given: its JVM holds a few of them for each task ..."""
@@ -43,7 +43,7 @@ _MS_MAX = (2**63 - 1) // _US_PER_MS
 class Rows:
     """Some records in a row, of one partition and one type of time."""
 
-    def __init__(self, partition: Partition, batches: Sequence[DecodedBatch]) -> None:
+    def __init__(self, partition: SourcePartition, batches: Sequence[DecodedBatch]) -> None:
         self.partition = partition
         self._batches = batches
         self.count = sum(len(batch.offsets) for batch in batches)
@@ -107,7 +107,7 @@ def maker_of(name: str, kind: Any) -> Maker:
     return makers[name]
 
 
-def gathered(partition: Partition, batches: Iterable[DecodedBatch]) -> Iterator[Rows]:
+def gathered(partition: SourcePartition, batches: Iterable[DecodedBatch]) -> Iterator[Rows]:
     """Yield rows as they come, joined and cut to what Spark takes at a time."""
     waiting: list[DecodedBatch] = []
     rows = size = 0

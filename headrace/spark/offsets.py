@@ -2,10 +2,10 @@
 
 Spark keeps positions in its checkpoint, as JSON:
 
-{"flights": {"uid": "0f6c...", "offsets": {"0": 23, "1": 42}}}
+    {"flights": {"uid": "0f6c...", "offsets": {"0": 23, "1": 42}}}
 
-The uid tells a topic from one that was created again under its name: they are different partitions here. Topics and
-partitions are in order, because Spark compares the text.
+The uid distinguishes a topic from one that was created again under its name: they are different partitions here. Topics
+and partitions are in order, because Spark compares the text.
 
 A batch query reads what its options ask for, as far as logs have it (`batch_ranges`); a streaming query goes on from
 its positions (`positions_kept`, `micro_batch_ranges`), and each trigger takes a limit, shared by what waits in each
@@ -22,7 +22,7 @@ from headrace.core.errors import LocalError
 from headrace.spark.errors import LossPolicy
 
 
-class Partition(NamedTuple):
+class SourcePartition(NamedTuple):
     """A partition of one topic, by its uid, not only by its name."""
 
     topic: str
@@ -37,11 +37,11 @@ class Partition(NamedTuple):
         return f"{self.topic}/{self.number}"
 
 
-Offsets: TypeAlias = dict[Partition, int]
+Offsets: TypeAlias = dict[SourcePartition, int]
 """The offset of the next record of each partition."""
 
 
-def to_json(offsets: Mapping[Partition, int]) -> dict[str, Any]:
+def to_json(offsets: Mapping[SourcePartition, int]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for partition in sorted(offsets):
         topic = document.setdefault(partition.topic, {"uid": partition.uid, "offsets": {}})
@@ -53,7 +53,7 @@ def from_json(document: Mapping[str, Any]) -> Offsets:
     """Parse offsets. Raises LocalError for what this source has not written."""
     try:
         return {
-            Partition(topic, str(each["uid"]), int(number)): int(offset)
+            SourcePartition(topic, str(each["uid"]), int(number)): int(offset)
             for topic, each in document.items()
             for number, offset in each["offsets"].items()
         }
@@ -64,13 +64,13 @@ def from_json(document: Mapping[str, Any]) -> Offsets:
         ) from error
 
 
-def uids(offsets: Mapping[Partition, int]) -> dict[str, str]:
+def uids(offsets: Mapping[SourcePartition, int]) -> dict[str, str]:
     """Return the uids by topic."""
     return {partition.topic: partition.uid for partition in offsets}
 
 
 class OffsetRange(NamedTuple):
-    partition: Partition
+    partition: SourcePartition
     start: int
     end: int
     """The end: offsets below it are read."""
@@ -148,12 +148,14 @@ def shares_by_bytes(waiting: Mapping[T, int], record_bytes: Mapping[T, float], l
     return {each: min(waiting[each], max(1, int(taken.get(each, 0) / max(1.0, record_bytes[each])))) for each in sizes}
 
 
-def positions_kept(begun: Mapping[Partition, int], latest: Mapping[Partition, int], loss: LossPolicy) -> Offsets:
+def positions_kept(
+    begun: Mapping[SourcePartition, int], latest: Mapping[SourcePartition, int], loss: LossPolicy
+) -> Offsets:
     """Return where reading continues in the partitions that are still there, given where each ends now.
 
     Raises DataLossError and RecreatedTopicError, where `loss` says so.
     """
-    now, going_on = uids(latest), dict[Partition, int]()
+    now, going_on = uids(latest), dict[SourcePartition, int]()
     for partition, offset in begun.items():
         if partition in latest:
             going_on[partition] = _within(partition, offset, latest[partition], loss)
@@ -168,16 +170,16 @@ def positions_kept(begun: Mapping[Partition, int], latest: Mapping[Partition, in
     return going_on
 
 
-def _within(partition: Partition, offset: int, end: int, loss: LossPolicy) -> int:
+def _within(partition: SourcePartition, offset: int, end: int, loss: LossPolicy) -> int:
     if offset > end:
         loss.lost(f"offset {offset} of {partition} is not there any more: its log ends at {end}", f"at {end}")
     return min(offset, end)
 
 
 def micro_batch_ranges(
-    start: Mapping[Partition, int],
-    end: Mapping[Partition, int],
-    beginnings: Mapping[Partition, int],
+    start: Mapping[SourcePartition, int],
+    end: Mapping[SourcePartition, int],
+    beginnings: Mapping[SourcePartition, int],
     loss: LossPolicy,
 ) -> list[OffsetRange]:
     """Return the ranges of a micro-batch. `beginnings` are of the partitions that `start` does not know.
@@ -193,10 +195,10 @@ def micro_batch_ranges(
 
 
 def batch_ranges(
-    starts: Mapping[Partition, int],
-    ends: Mapping[Partition, int],
-    earliest: Mapping[Partition, int],
-    latest: Mapping[Partition, int],
+    starts: Mapping[SourcePartition, int],
+    ends: Mapping[SourcePartition, int],
+    earliest: Mapping[SourcePartition, int],
+    latest: Mapping[SourcePartition, int],
     loss: LossPolicy,
 ) -> list[OffsetRange]:
     """Return the ranges of a batch; `earliest` and `latest` are the bounds of partitions where less may be there than

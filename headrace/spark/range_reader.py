@@ -1,9 +1,9 @@
 """The readers of ranges in Spark's Python workers: clients of brokers that stay for the tasks that follow.
 
 Spark uses a worker process for many tasks, one after the other: connecting anew for each would cost more than a small
-task. `reader_of` lends a client of this process that nobody uses, and takes it back. A client has read ahead when Spark
-asks. Each task reads the very topic that the driver saw: one that was created again under its name is refused. Called
-by `tasks`; loads nothing of PySpark.
+task. `reader_of` lends a client of this process that is not in use, and takes it back. A client has read ahead when
+Spark asks. Each task reads the very topic that the driver saw: one that was created again under its name is refused.
+Called by `tasks`; loads nothing of PySpark.
 """
 
 import os
@@ -20,7 +20,7 @@ from headrace.core.errors import OffsetOutOfRangeError, StaleTopicError, Unreada
 from headrace.core.limits import PRODUCE_TIMEOUT_MS_DEFAULT
 from headrace.core.records.columns import DecodedBatch
 from headrace.spark.errors import LossPolicy
-from headrace.spark.offsets import OffsetRange, Partition
+from headrace.spark.offsets import OffsetRange, SourcePartition
 from headrace.spark.options import Connection
 
 SPARK_PREFETCH_BYTES = 32 << 20
@@ -87,7 +87,7 @@ class RangeReader:
         finally:
             self._fetcher.drop(partition.place)
 
-    def _pin(self, partition: Partition) -> None:
+    def _pin(self, partition: SourcePartition) -> None:
         """Pin the client to the topic that the driver saw, with the partitions that it saw."""
         directory = self._brokers.directory
         directory.pin_anew(partition.topic, partition.uid)

@@ -54,13 +54,13 @@ class TopicsLike:
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class AssignedPartitions:
     """These partitions, and no others."""
 
     numbers: Mapping[str, tuple[int, ...]]
 
 
-Subscription: TypeAlias = Topics | TopicsLike | Assigned
+Subscription: TypeAlias = Topics | TopicsLike | AssignedPartitions
 
 
 def subscription_of(options: Mapping[str, str]) -> Subscription:
@@ -72,7 +72,7 @@ def subscription_of(options: Mapping[str, str]) -> Subscription:
         case "subscribePattern":
             return TopicsLike(_pattern(value))
         case "assign":
-            return Assigned(_assigned(value))
+            return AssignedPartitions(_assigned(value))
         case _:
             raise LocalError(
                 "nothing says what to read: give subscribe (topics, separated by commas), subscribePattern (a regular"
@@ -118,7 +118,7 @@ ByPartition: TypeAlias = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class LogEdge:
     """The beginning or the end of every partition."""
 
     name: str
@@ -144,7 +144,7 @@ class AtTimes:
     by_topic: ByPartition
 
 
-Bound: TypeAlias = Edge | AtTime | AtOffsets | AtTimes
+Bound: TypeAlias = LogEdge | AtTime | AtOffsets | AtTimes
 
 
 def bound_names(end: str) -> tuple[str, str, str]:
@@ -166,7 +166,7 @@ def bound_of(options: Mapping[str, str], end: str, default: str, *, excluded: st
     if by_offset.lower() in (EARLIEST, LATEST):
         if by_offset.lower() == excluded:
             raise LocalError(f"{offsets} is {excluded}: a batch query would find nothing; name offsets or another end")
-        return Edge(by_offset.lower())
+        return LogEdge(by_offset.lower())
     return AtOffsets(offsets, _by_partition(offsets, by_offset, _offset_problem(excluded)))
 
 

@@ -41,7 +41,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RowShape:
     """The columns that a reader makes of records."""
 
     columns: tuple[Column, ...]
@@ -53,7 +53,7 @@ class Shape:
         return ", ".join(column.ddl for column in self.columns)
 
 
-def shape_of(options: Mapping[str, str]) -> Shape:
+def shape_of(options: Mapping[str, str]) -> RowShape:
     mode = choice(options, "mode", _FAIL, _PERMISSIVE)
     typed = _typed_columns(options)
     if not typed and text(options, "mode") is not None:
@@ -64,7 +64,7 @@ def shape_of(options: Mapping[str, str]) -> Shape:
         all_columns += typed if typed and name == "value" else [Column(name, kind)]
     wanted = text(options, "columns")
     chosen = _checked(all_columns) if wanted is None else _chosen(wanted, all_columns)
-    return Shape(tuple(chosen), mode == _PERMISSIVE)
+    return RowShape(tuple(chosen), mode == _PERMISSIVE)
 
 
 def _typed_columns(options: Mapping[str, str]) -> list[Column]:

@@ -1,7 +1,7 @@
 """`format("headrace")`: the class that Spark finds by the module `pyspark_headrace`, on the driver.
 
 Spark makes one for each read, asks for its schema, and then for a reader. Options are checked when the schema is asked
-for, so that mistakes are told by `load()` itself.
+for, so that `load()` itself reports mistakes.
 """
 
 import os
@@ -24,7 +24,7 @@ from headrace.spark.read_options import READ_OPTIONS, BatchOptions, StreamOption
 from headrace.spark.schema import shape_of
 from headrace.spark.stream_reader import StreamReader
 from headrace.spark.tasks import Reading
-from headrace.spark.writing import BatchWriter, StreamWriter, WriteOptions, check_schema
+from headrace.spark.writing import BatchWriter, StreamingWriter, WriteOptions, check_schema
 
 
 class HeadraceSource(DataSource):
@@ -58,7 +58,7 @@ class HeadraceSource(DataSource):
         options = self._write_options(schema)
         if options.transaction is not None:
             raise LocalError("txnAppId and txnVersion are options of df.write: a query is known by its checkpoint")
-        return StreamWriter(options)
+        return StreamingWriter(options)
 
     def _write_options(self, schema: StructType) -> WriteOptions:
         options = WriteOptions.of(self.options)

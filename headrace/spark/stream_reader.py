@@ -3,9 +3,9 @@
 Spark keeps positions in its checkpoint, and hands them back: this reader has nothing of its own that must survive, and
 goes on after a restart wherever `start` says. Spark pickles one for its tasks, so it connects when it is first asked.
 
-The reader tells one `QueryProgress` how far the query is, from the query's own thread: an implementation neither waits
-for long nor raises. Spark's checkpoint is the truth; this is for people. `GroupProgress` tells a ConsumerGroup of type
-Spark (option `group`).
+The reader reports to one `QueryProgress` how far the query is, from the query's own thread: an implementation neither
+waits for long nor raises. Spark's checkpoint is the truth; this is for people. `GroupProgress` reports to a
+ConsumerGroup of type Spark (option `group`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,14 +19,14 @@ from headrace.client.groups.progress import ProgressReporter as Reporting
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
 from headrace.spark import offsets
 from headrace.spark.catalog import Catalog
-from headrace.spark.offsets import Offsets, Partition, from_json, shares, shares_by_bytes, split_ranges, to_json
+from headrace.spark.offsets import Offsets, SourcePartition, from_json, shares, shares_by_bytes, split_ranges, to_json
 from headrace.spark.options import Connection
 from headrace.spark.read_options import StreamOptions
 from headrace.spark.tasks import Reading
 
 
 class QueryProgress(Protocol):
-    def reached(self, offsets: Mapping[Partition, int]) -> None:
+    def reached(self, offsets: Mapping[SourcePartition, int]) -> None:
         """Report that all below is done, in every partition that the query reads. It is called at each trigger,
         whatever its outcome: Spark reports its commits one batch late, and never a query's last one."""
 
@@ -37,7 +37,7 @@ class QueryProgress(Protocol):
 class Unreported:
     """The progress that is reported to no group."""
 
-    def reached(self, offsets: Mapping[Partition, int]) -> None:
+    def reached(self, offsets: Mapping[SourcePartition, int]) -> None:
         pass
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class GroupProgress:
         self._group, self._connection = group, connection
         self._reporting: Reporting | None = None
 
-    def reached(self, offsets: Mapping[Partition, int]) -> None:
+    def reached(self, offsets: Mapping[SourcePartition, int]) -> None:
         if self._reporting is None:
             self._reporting = Reporting(self._group, self._connection.servers(), self._connection.namespace)
         done = {PartitionKey(TopicUid(each.uid), PartitionId(each.number)): at for each, at in offsets.items()}
@@ -124,7 +124,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return True
 
-    def _limited(self, positions: Mapping[Partition, int], waiting: Mapping[Partition, int]) -> dict[Partition, int]:
+    def _limited(
+        self, positions: Mapping[SourcePartition, int], waiting: Mapping[SourcePartition, int]
+    ) -> dict[SourcePartition, int]:
         taken = shares(waiting, self._options.max_offsets)
         if self._options.max_bytes is None:
             return taken

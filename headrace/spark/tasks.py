@@ -18,13 +18,13 @@ from headrace.spark.errors import LossPolicy
 from headrace.spark.offsets import OffsetRange
 from headrace.spark.options import Connection
 from headrace.spark.range_reader import reader_of
-from headrace.spark.schema import Shape
+from headrace.spark.schema import RowShape
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     connection: Connection
-    shape: Shape
+    shape: RowShape
     schema: StructType
     loss: LossPolicy
 

@@ -241,7 +241,7 @@ class BatchWriter(DataSourceArrowWriter):
         commit_batch(self._options.connection, self._writer, self._batch, messages, once=once)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamingWriter(DataSourceStreamArrowWriter):
     """The writer of `df.writeStream`, made anew for each micro-batch, so only messages carry anything from tasks to the
     driver."""
 

@@ -274,7 +274,7 @@ class GroupApplier:
         await self._client.patch(TOPICS, metadata.name, metadata.namespace, {"metadata": changed})
 
     async def _tell(self, resource: Resource[Any], metadata: Metadata, notices: Sequence[Notice]) -> None:
-        for notice in self._restraint.heard(metadata.uid, notices, monotonic_ms()):
+        for notice in self._restraint.allowed(metadata.uid, notices, monotonic_ms()):
             kind = EventType.WARNING if notice.warning else EventType.NORMAL
             await self._recorder.record(Regarding(resource, metadata), kind, notice.reason, notice.message)
 

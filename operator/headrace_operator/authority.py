@@ -1,6 +1,6 @@
 """The authorities that the operator trusts for brokers: those of a PEM file, which may change while the operator runs.
 
-file ──two readings agree──> usable ────> new connections are checked against it
+    file ──two readings agree──> usable ────> new connections are checked against it
                                  unusable ──> logged; the authority in use stays
 
 It is read again and again, and compared by content, as brokers do with theirs: a mounted Secret changes by the swap of

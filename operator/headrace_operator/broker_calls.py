@@ -6,14 +6,14 @@ time. The core decides what to ask (`questions`, `inquiries`) and what the answe
 `Inquiry` asks what they hold in a task beside the loop: one that hangs must not hold up everything else that there is
 to decide.
 
-take, nothing is here of what is wanted ──> asking ── all have answered, or have had their time ──> it wakes the loop
-take, it is here ──> handed out, once: an answer from before the last pass may not be true any more
+    take, nothing is here of what is wanted ──> asking ── all have answered, or the time is over ──> it wakes the loop
+    take, it is here ──> handed out, once: an answer from before the last pass may not be true any more
 
 It is owned by the reconciler; `run` is a task of its own, one round at a time. A round that is under way when this
 operator stops acting is not used: `drop`.
 
-`GroupCalls` sends the requests of errands for groups: any broker passes a request on to whoever it is for, and one that
-cannot be reached is passed over. One of each per process, used in one event loop.
+`GroupCalls` sends the requests of errands for groups: any broker passes a request on to the broker that it is for, and
+one that cannot be reached is passed over. One of each per process, used in one event loop.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from typing import Any
 from urllib.parse import quote
 
 from headrace.core.control.broker_reports import BrokerReport, Epochs, Promises, promises_request_object
-from headrace.core.control.group_errands import Answer, Errand, Verdict
+from headrace.core.control.group_errands import Answer, Errand, ErrandVerdict
 from headrace.core.control.last_resort import PromiseRequests, Questions
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, RemoteError, from_problem
-from headrace.core.groups.requests import Call
+from headrace.core.groups.requests import GroupCall
 from headrace.core.limits import HELD_TOPICS_MAX
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
 from headrace.http2.async_transport import AsyncResponse, AsyncTransport
@@ -58,7 +58,7 @@ class Reporter:
         asked = self._asking.turn(wanted)
         answers = await asyncio.gather(*(self._ask(observed, broker, keys) for broker, keys in asked.items()))
         promises = {answer.seat.broker: answer for answer in answers if answer is not None}
-        return replace(observed, promises=promises, silent=self._asking.heard(asked, promises))
+        return replace(observed, promises=promises, silent=self._asking.answered(asked, promises))
 
     async def reported(self, observed: Observed, uids: Sequence[TopicUid]) -> Observed:
         """Return `observed` with what the brokers hold of these topics; an incomplete answer of one counts as none."""
@@ -172,7 +172,7 @@ class GroupCalls:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
-    async def carry_out(self, errand: Errand, urls: Sequence[str]) -> Verdict:
+    async def carry_out(self, errand: Errand, urls: Sequence[str]) -> ErrandVerdict:
         """Carry out an errand; `urls` are those of the brokers, the most likely to know first."""
         places = asyncio.Semaphore(GROUP_ERRAND_REQUESTS_MAX)
         try:
@@ -180,10 +180,10 @@ class GroupCalls:
             while True:
                 calls = errand.send(await asyncio.gather(*(self._answer(call, urls, places) for call in calls)))
         except StopIteration as end:
-            verdict: Verdict = end.value
+            verdict: ErrandVerdict = end.value
             return verdict
 
-    async def _answer(self, call: Call, urls: Sequence[str], places: asyncio.Semaphore) -> Answer:
+    async def _answer(self, call: GroupCall, urls: Sequence[str], places: asyncio.Semaphore) -> Answer:
         async with places:
             error: HeadraceError = BrokerUnreachableError("no broker is ready")
             for url in urls:
@@ -195,7 +195,7 @@ class GroupCalls:
                     return answered
             return error
 
-    async def _call(self, call: Call, url: str) -> Any:
+    async def _call(self, call: GroupCall, url: str) -> Any:
         """Send one request. Raises what the broker answers."""
         body = b"" if call.body is None else json.dumps(call.body).encode()
         try:

@@ -1,8 +1,8 @@
 """The candidate in the election among the operators of a cluster: it reads and writes their Lease as `Candidacy`
 decides.
 
-Runs from the start of the process to its end, beside the reconcile loop, which looks at `acts` before whatever it
-writes. A watch tells at once when the holder has let go; what is believed is read from the API server.
+It runs from the start of the process to its end, beside the reconcile loop, which checks `acts` before each write. A
+watch shows at once when the holder has let go; decisions use what is read from the API server.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _VACATE_TRIES = 3
 """The number of tries: one renewal may have landed without an answer; more cannot be under way."""
 
 
-class Candidate:
+class OperatorCandidate:
     def __init__(self, client: KubeClient, scope: Scope, identity: str, rng: Random) -> None:
         self._client = client
         self._name, self._namespace = operator_lease_name(scope.cluster), scope.lease_namespace
@@ -55,7 +55,7 @@ class Candidate:
         try:
             await self._vacate()
         except ApiError as error:
-            _log.warning("the Lease is left to run out: %s", error)
+            _log.warning("the Lease was not given up and runs out by itself: %s", error)
 
     async def _vacate(self) -> None:
         for _ in range(_VACATE_TRIES):

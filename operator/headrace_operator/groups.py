@@ -1,11 +1,11 @@
 """The loop for consumer groups, beside the one for topics: neither waits for the other.
 
     watch of ConsumerGroups ──┐
-    pictures of the other loop ├──> plan_groups ──> writes, each a compare-and-set ──> a look at what has landed
+    pictures of the other loop ├──> plan_groups ──> writes, each a compare-and-set ──> a check of what has landed
     answers of brokers ───────┘         └──> errands: deletions and resets, each a task of its own
 
-The groups are as the watch tells, and as this operator's own writes have left them; where that is old, the write meets
-a conflict, and the group is read again. Owned by the operator process; everything runs in its one event loop, but
+The groups are as the watch shows them, and as this operator's own writes have left them; where that is old, the write
+meets a conflict, and the group is read again. Owned by the operator process; everything runs in its one event loop, but
 plans, which take a second for the greatest of groups, are made in a thread. While another operator acts, this one only
 watches.
 """
@@ -33,7 +33,7 @@ from headrace.kube.resource import CONSUMER_GROUPS, ObjectKey
 from headrace.kube.watch import Changed, Listed, Removed, Unreadable, WatchEvent, watch
 from headrace_operator.applier import GroupApplier, Outcome
 from headrace_operator.broker_calls import GroupCalls
-from headrace_operator.metrics import GroupMetrics
+from headrace_operator.metrics import OperatorGroupMetrics
 from headrace_operator.observer import Picture, Scope, monotonic_ms
 
 GROUP_WRITES_PER_PASS_MAX = 64
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 class Groups:
     def __init__(
-        self, client: KubeClient, scope: Scope, applier: GroupApplier, calls: GroupCalls, metrics: GroupMetrics
+        self, client: KubeClient, scope: Scope, applier: GroupApplier, calls: GroupCalls, metrics: OperatorGroupMetrics
     ) -> None:
         self._client = client
         self._scope = scope
@@ -77,7 +77,7 @@ class Groups:
     def ring(self) -> None:
         self._rung.set()
 
-    def look(self, picture: Picture) -> None:
+    def show(self, picture: Picture) -> None:
         """Take the picture that the other loop has just read."""
         self._picture = picture
         self.ring()
@@ -133,7 +133,7 @@ class Groups:
                 await self._one_pass(acts)
                 self._backoff.reset()
             except ApiError as error:
-                _log.warning("no look at groups: %s", error)
+                _log.warning("a pass over groups failed: %s", error)
                 self.ring()
                 wait_ms = self._backoff.next_ms()
             await asyncio.sleep(wait_ms / 1000)

@@ -5,9 +5,9 @@ touch the reconcile loop; its news crosses over by `call_soon_threadsafe`. It ne
 only, so it adds no finalizers and no annotations, posting and peering are off. When it stops by itself it is started
 again; meanwhile the loop's resync goes on. Runs from `start` to `stop`.
 
-kopf is imported without the Kubernetes clients that it looks for when it is loaded. It takes objects of theirs too, and
-so loads each one that is installed: with `kubernetes` 330 modules, 0.2 s of processor time and 18 MiB. Nobody here
-gives it any, and it is told who we are. `headrace.kube` loads `kubernetes` where a kubeconfig needs it, as before.
+kopf is imported without the Kubernetes clients that it tries to import. It takes objects of theirs too, and so loads
+each one that is installed: with `kubernetes` 330 modules, 0.2 s of processor time and 18 MiB. Nobody here gives it any,
+and its identity is given. `headrace.kube` loads `kubernetes` where a kubeconfig needs it, as before.
 """
 
 import asyncio

@@ -32,16 +32,16 @@ from headrace.kube.events import EventRecorder
 from headrace_operator.applier import Applier, GroupApplier
 from headrace_operator.authority import Authority
 from headrace_operator.broker_calls import GroupCalls, Reporter
-from headrace_operator.candidate import Candidate
+from headrace_operator.candidate import OperatorCandidate
 from headrace_operator.groups import Groups
 from headrace_operator.kopf_watches import Doorbell
-from headrace_operator.metrics import Metrics
+from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observer import Observer, Scope
 from headrace_operator.reconciler import Reconciler
 
 
 @asynccontextmanager
-async def serve_health(host: str, port: int, reconciler: Reconciler, metrics: Metrics) -> AsyncIterator[int]:
+async def serve_health(host: str, port: int, reconciler: Reconciler, metrics: OperatorMetrics) -> AsyncIterator[int]:
     """Serve the health routes, and yield the port. Raises OSError where the port is taken."""
     runner = web.AppRunner(health_application(reconciler, metrics), access_log=None)
     await runner.setup()
@@ -52,7 +52,7 @@ async def serve_health(host: str, port: int, reconciler: Reconciler, metrics: Me
         await runner.cleanup()
 
 
-def health_application(reconciler: Reconciler, metrics: Metrics) -> web.Application:
+def health_application(reconciler: Reconciler, metrics: OperatorMetrics) -> web.Application:
     async def healthz(_: web.Request) -> web.Response:
         if reconciler.healthy:
             return web.Response(text="ok\n")
@@ -148,8 +148,8 @@ async def operate(options: Options) -> None:
         whereabouts = Whereabouts.of_operator(server, in_pod=in_pod)
         namespace = options.namespace or client.namespace
         scope = Scope(options.cluster, namespace, options.finalizer_wait_ms, whereabouts)
-        metrics = Metrics()
-        candidate = Candidate(client, scope, options.identity, Random())
+        metrics = OperatorMetrics()
+        candidate = OperatorCandidate(client, scope, options.identity, Random())
         metrics.watch_turn(scope.cluster, lambda: candidate.acts)
         recorder = EventRecorder(client, _COMPONENT)
         applier = Applier(client, recorder, metrics.landed)
@@ -158,7 +158,7 @@ async def operate(options: Options) -> None:
         )
         group_applier = GroupApplier(client, recorder, lambda: candidate.acts, reconciler.idle)
         groups = Groups(client, scope, group_applier, GroupCalls(transport), metrics.groups)
-        reconciler.show_to(groups.look)
+        reconciler.show_to(groups.show)
         doorbell = Doorbell(
             client.credentials, scope, ring=reconciler.ring, lease_seen=reconciler.lease_seen, rng=Random()
         )

@@ -1,8 +1,8 @@
 """The metrics of the operator, for Prometheus. One registry per process; names begin with `headrace_operator_`.
 
-Gauges are of the last picture, whichever operator of several it was that looked; counters count what this process has
-written, for topics and for groups. What members of groups do, brokers count. The names are those that Kafka users alert
-on, as Prometheus spells them: `docs/architecture.md` has the table.
+Gauges are of the last picture, also where another operator acts; counters count what this process has written, for
+topics and for groups. What members of groups do, brokers count. The names are those that Kafka users alert on, as
+Prometheus spells them: `docs/architecture.md` has the table.
 """
 
 from collections import Counter as Tally
@@ -19,8 +19,8 @@ from headrace.core.control.actions import (
     ReplaceSet,
     WriteGroupStatus,
 )
-from headrace.core.control.group_errands import Result, Verdict, Wish
-from headrace.core.control.status import Health, Standing, standings
+from headrace.core.control.group_errands import ErrandVerdict, Result, Wish
+from headrace.core.control.status import BrokerStanding, Health, standings
 from headrace.core.groups.identity import GroupState
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace_operator.observer import Picture
@@ -29,7 +29,7 @@ _NAMESPACE = "headrace_operator"
 _UNKNOWN = "Unknown"
 
 
-class GroupMetrics:
+class OperatorGroupMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._groups = Gauge(
             "consumer_groups", "ConsumerGroups by state.", ["state"], namespace=_NAMESPACE, registry=registry
@@ -72,16 +72,16 @@ class GroupMetrics:
     def landed(self, action: GroupAction) -> None:
         self._targets.inc(isinstance(action, WriteGroupStatus) and action.assigns)
 
-    def asked(self, wish: Wish, verdict: Verdict) -> None:
+    def asked(self, wish: Wish, verdict: ErrandVerdict) -> None:
         what = "delete" if wish.reset is None else "reset"
         names = {Result.DONE: "done", Result.NOT_EMPTY: "not_empty", Result.REFUSED: "refused"}
         self._asked.labels(what, names.get(verdict.result, "unanswered")).inc()
 
 
-class Metrics:
+class OperatorMetrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self.groups = GroupMetrics(self._registry)
+        self.groups = OperatorGroupMetrics(self._registry)
         self._health = {
             "topics": self._gauge("topics", "Topics of this cluster."),
             "partitions": self._gauge("partitions", "Partitions that have seats."),
@@ -133,7 +133,7 @@ class Metrics:
         for name, gauge in self._health.items():
             gauge.set(getattr(health, name))
         found = standings(picture.observed)
-        for standing in Standing:
+        for standing in BrokerStanding:
             self._brokers.labels(standing.value).set(found[standing])
 
     def landed(self, action: Action) -> None:

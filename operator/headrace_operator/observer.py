@@ -6,8 +6,8 @@ and a process that stood still, are gaps in our contact with the API server: the
 Leases' timers before it believes them.
 
 `Workload` reads the brokers' Pods and their StatefulSet, as far as the operator may see them. Neither is needed:
-without them broker deaths are known from Leases alone, and nobody is known to leave. So a refusal, a kind that the API
-server does not have, or an object that cannot be read is told once, and is news of nobody.
+without them broker deaths are known from Leases alone, and no broker is known to leave. So a refusal, a kind that the
+API server does not have, or an object that cannot be read is logged once, and counts as no news of any broker.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class Workload:
         except (ForbiddenError, UnreadableObjectError) as error:
             self.unreadable += isinstance(error, UnreadableObjectError)
             if str(error) != self._told:
-                _log.error("without sight of the brokers' Pods and StatefulSet: %s", error)
+                _log.error("cannot read the brokers' Pods and StatefulSet: %s", error)
             self._told = str(error)
             return None
 
@@ -176,7 +176,10 @@ class Observer:
     def _feel_pulse(self) -> None:
         now_ms = monotonic_ms()
         if self._pulse_ms is not None and now_ms - self._pulse_ms > LEASE_RENEW_INTERVAL_MS:
-            _log.warning("stood still for %d ms: what was not heard meanwhile proves nothing", now_ms - self._pulse_ms)
+            _log.warning(
+                "the process stood still for %d ms: a Lease that was silent meanwhile proves nothing",
+                now_ms - self._pulse_ms,
+            )
             self._gap = True
         self._pulse_ms = now_ms
 
@@ -189,7 +192,7 @@ class Observer:
         self._liveness.observe_all(leases, now_ms)
         deaths = self._deaths.observe(pods, now_ms) if pods is not None else {}
         for broker, since_ms in deaths.items():
-            _log.info("broker %d: its process has ended, as its Pod tells", broker)
+            _log.info("broker %d: its process has ended, as its Pod shows", broker)
             self._liveness.died(broker, since_ms)
         self._contact_ms = now_ms
 

@@ -4,7 +4,7 @@ A pass begins when someone rings (a watch, or the pass before that wrote somethi
 (a Lease runs out, a deletion has waited long enough), and every RECONCILE_RESYNC_MS in any case: a watch that is lost
 costs time, never correctness. Passes keep RECONCILE_INTERVAL_MS_MIN between them, and back off with jitter while the
 API server is away or writes meet conflicts. A topic that the API server refuses is left until the next resync. While
-another operator acts, this one only looks, every RECONCILE_RESYNC_MS and at all that watches tell of brokers: when its
+another operator acts, this one only reads, every RECONCILE_RESYNC_MS and at each change of brokers in watches: when its
 turn comes it knows who lives. One task runs the loop; the other methods are called in its event loop.
 """
 
@@ -26,7 +26,7 @@ from headrace.kube.client import Backoff
 from headrace.kube.errors import ApiError
 from headrace_operator.applier import Applier, Outcome
 from headrace_operator.broker_calls import Inquiry, Reporter
-from headrace_operator.metrics import Metrics
+from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observer import Observer, Picture, monotonic_ms
 
 PROMISES_RETRY_MS = 1_000
@@ -44,7 +44,7 @@ class Reconciler:
         observer: Observer,
         reporter: Reporter,
         applier: Applier,
-        metrics: Metrics,
+        metrics: OperatorMetrics,
         rng: Random,
         *,
         acts: Callable[[], bool],
@@ -106,7 +106,7 @@ class Reconciler:
                 with self._metrics.reconcile_seconds.time():
                     clean = await self._one_pass()
             except ApiError as error:
-                _log.warning("no pass: %s", error)
+                _log.warning("a pass failed: %s", error)
                 self._inquiry.drop()
                 clean = False
             finally:

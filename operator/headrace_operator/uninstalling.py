@@ -1,8 +1,8 @@
 """`python -m headrace_operator.uninstalling`: it takes off Headrace's finalizers before the operator goes for good.
 
-With the operator nobody is left who takes Headrace's finalizers off, so a Topic or a ConsumerGroup that is deleted
-later would stay for ever. First the operator itself is stopped, which would put them back; then they are taken off all
-of its cluster's objects, which stay as they are: so do their data. An operator that is installed again puts them on.
+Without the operator no program takes Headrace's finalizers off, so a Topic or a ConsumerGroup that is deleted later
+would stay for ever. First the operator itself is stopped, which would put them back; then they are taken off all of its
+cluster's objects, which stay as they are: so do their data. An operator that is installed again puts them on.
 
 What is gone already is fine: the Deployment, an object, or a kind that the API server does not know any more.
 

@@ -117,7 +117,7 @@ def answers(sock: socket.socket, flood: Iterator[bytes], *, frames_max: int = FR
 
 def goaways(said: bytes) -> list[int]:
     """Error codes."""
-    reader = frames.FrameReader(b"")
+    reader = frames.Http2FrameReader(b"")
     return [
         frames.unpack_goaway(payload)[1]
         for kind, _, _, payload in reader.frames(memoryview(said))

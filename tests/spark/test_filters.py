@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual, Not
 
 from headrace.spark.batch_reader import Pushed
-from headrace.spark.offsets import OffsetRange, Partition
+from headrace.spark.offsets import OffsetRange, SourcePartition
 
-_RANGE = OffsetRange(Partition("flights", "u", 1), 10, 50)
+_RANGE = OffsetRange(SourcePartition("flights", "u", 1), 10, 50)
 _OFFSET, _PARTITION, _TIME = ("offset",), ("partition",), ("timestamp",)
 
 

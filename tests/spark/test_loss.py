@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
 from headrace.spark.errors import DataLossError, LossPolicy
-from headrace.spark.offsets import OffsetRange, Partition
+from headrace.spark.offsets import OffsetRange, SourcePartition
 from headrace.spark.options import Connection
 from headrace.spark.range_reader import reader_of
 from tests.support.spark_bench import SparkBench, whole
@@ -60,7 +60,7 @@ def test_should_not_read_another_topic_when_it_was_created_again_meanwhile(bench
 
 def test_should_not_wait_for_ever_when_the_log_has_lost_its_end_since(bench: SparkBench) -> None:
     """As after an unclean election. What tasks do, without Spark: it plans nothing that is not there."""
-    beyond = OffsetRange(Partition(bench.topic, bench.create(3), 0), 1, 9)
+    beyond = OffsetRange(SourcePartition(bench.topic, bench.create(3), 0), 1, 9)
     connection = Connection(bench.server)
     with (
         reader_of(connection) as reader,

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.spark.offsets import Offsets, Partition, to_json
+from headrace.spark.offsets import Offsets, SourcePartition, to_json
 from headrace.spark.options import Connection
 from headrace.spark.read_options import StreamOptions
 from headrace.spark.schema import shape_of
 from headrace.spark.stream_reader import GroupProgress, StreamReader, Unreported
 from headrace.spark.tasks import Reading
 
-_FIRST = Partition("flights", "u1", 0)
+_FIRST = SourcePartition("flights", "u1", 0)
 
 
 class Told:
@@ -23,7 +23,7 @@ class Told:
         self.reached_at: list[Offsets] = []
         self.is_closed = False
 
-    def reached(self, offsets: Mapping[Partition, int]) -> None:
+    def reached(self, offsets: Mapping[SourcePartition, int]) -> None:
         self.reached_at.append(dict(offsets))
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from headrace.core.records.columns import columns_of, decode_batches, encode_bat
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.types import LeaderEpoch, Offset, Record
-from headrace_broker.storage.compaction_files import Cleaned, Done, Job, Span, prepare_swap
+from headrace_broker.storage.compaction_files import Cleaned, Job, PassDone, SegmentSpan, prepare_swap
 from headrace_broker.storage.compaction_files import swap_in as swap
 from headrace_broker.storage.compaction_worker import compact
 from headrace_broker.storage.partition_log import PartitionLog
@@ -45,17 +45,17 @@ def job(directory: Path, **changed: Any) -> Job:
     return first._replace(**changed)
 
 
-def compact_files(asked: Job) -> Done:
+def compact_files(asked: Job) -> PassDone:
     """A whole pass over a log that nobody has open."""
     for made in compact(asked, lambda size: None):
-        if isinstance(made, Done):
+        if isinstance(made, PassDone):
             return made
         swap_in(asked, made)
     raise AssertionError("a pass ends with Done")
 
 
 def swap_in(asked: Job, made: Cleaned) -> None:
-    span = Span(made.base_offset, made.next_offset)
+    span = SegmentSpan(made.base_offset, made.next_offset)
     prepare_swap(Path(asked.directory), span)
     swap(Path(asked.directory), span)
 

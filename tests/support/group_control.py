@@ -14,7 +14,7 @@ from headrace.core.control.actions import (
     WriteGroupStatus,
 )
 from headrace.core.control.conditions import by_type
-from headrace.core.control.group_errands import Verdict, Wish, wish_of
+from headrace.core.control.group_errands import ErrandVerdict, Wish, wish_of
 from headrace.core.control.group_plan import GroupPlan, plan_groups
 from headrace.core.control.group_view import GroupView
 from headrace.core.groups.identity import OFFSETS_TOPIC, GroupEpoch, GroupName, GroupState, MemberId
@@ -56,7 +56,7 @@ class ModelGroups:
     api: ModelApi
     groups: dict[GroupName, ConsumerGroup] = field(default_factory=dict)
     settled: bool = True
-    verdicts: dict[Wish, Verdict] = field(default_factory=dict)
+    verdicts: dict[Wish, ErrandVerdict] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
     """Reasons of Events."""
     writes: int = 0
@@ -186,7 +186,7 @@ class ModelGroups:
         """The coordinator has carried it out, and says so."""
         self.report(name, last_reset=LastReset(reset, "2026-11-21T09:00:00Z", "Applied"))
 
-    def answer(self, verdict: Verdict, name: str = "billing") -> None:
+    def answer(self, verdict: ErrandVerdict, name: str = "billing") -> None:
         """What brokers say to what is asked for it now."""
         wish = wish_of(self.found(name))
         assert wish is not None, "nothing is asked"

@@ -16,18 +16,18 @@ from headrace.core.groups.events import Membership, Reply
 from headrace.core.groups.identity import MemberId, TopicShape
 from headrace.core.groups.invariants import OwnershipClaim
 from headrace.core.groups.membership import (
-    Answered,
     Effect,
     Event,
     GivenUp,
     Identity,
     MemberPhase,
+    MembershipAnswered,
+    MembershipRefused,
+    MembershipTicked,
     MemberState,
-    Refused,
     Revoke,
     Send,
     Stopped,
-    Ticked,
 )
 from headrace.core.types import PartitionKey
 from tests.support.group_world import World
@@ -82,7 +82,7 @@ class MemberWorld:
     def start(self, identity: Identity) -> Attendee:
         attendee = Attendee(MemberState(identity, self.now_ms))
         self.attendees.append(attendee)
-        self.tell(attendee, Ticked())
+        self.tell(attendee, MembershipTicked())
         return attendee
 
     def stop(self, attendee: Attendee, *, for_a_while: bool = False) -> None:
@@ -157,7 +157,7 @@ class MemberWorld:
 
     def _maybe_tick(self, attendee: Attendee, at_ms: int) -> None:
         if attendee.state.next_ms == at_ms:
-            self.tell(attendee, Ticked())
+            self.tell(attendee, MembershipTicked())
 
     def _tick_coordinator(self) -> None:
         self._at(100, self._tick_coordinator)
@@ -172,7 +172,7 @@ class MemberWorld:
     def _deliver(self, attendee: Attendee, send: Send) -> None:
         if not self.is_up:
             error = NotCoordinatorError("there is none")
-            self._at(self._delay(), lambda: self.tell(attendee, Refused(send.request.request, error)))
+            self._at(self._delay(), lambda: self.tell(attendee, MembershipRefused(send.request.request, error)))
             return
         number = self.world.numbers.next()
         self._asked[number] = (attendee, send.request.request)
@@ -200,5 +200,5 @@ class MemberWorld:
 
 def _event(told: Answer[Reply] | Refuse, number: int) -> Event:
     if isinstance(told, Refuse):
-        return Refused(number, told.error)
-    return Answered(number, told.reply if isinstance(told.reply, Membership) else None)
+        return MembershipRefused(number, told.error)
+    return MembershipAnswered(number, told.reply if isinstance(told.reply, Membership) else None)

@@ -6,10 +6,11 @@ writes; a write of its own whose answer was lost is recognised, and is no other 
 holds means that this process must exit at once (`SupersededError`). Losing contact with the API server is ordinary: the
 renewal goes on trying, and produce and fetch go on.
 
-At the start nothing can be done without the API server, so `patiently` and `Patience` wait for it. A process that ended
-instead would be started again by the kubelet, later each time: up to five minutes after the API server is back. SIGTERM
-ends the wait. While it waits for the Lease, the port is open: `/healthz` answers, `/readyz` does not. While it waits
-for the certificate (`--tls-secret`), the port is not open yet: there is nothing to show to a client that connects.
+At the start nothing can be done without the API server, so `patiently` and `ApiServerWait` wait for it. A process that
+ended instead would be started again by the kubelet, later each time: up to five minutes after the API server is back.
+SIGTERM ends the wait. While it waits for the Lease, the port is open: `/healthz` answers, `/readyz` does not. While it
+waits for the certificate (`--tls-secret`), the port is not open yet: there is nothing to show to a client that
+connects.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class Patience:
+class ApiServerWait:
     """The patience of one wait; `what` it is for, as a clause."""
 
     def __init__(self, what: str) -> None:
@@ -69,7 +70,7 @@ class Patience:
 async def patiently(call: Callable[[], Awaitable[T]], what: str) -> T:
     """Return the result of `call` once the API server answers. Raises every other answer: waiting would not change
     it."""
-    patience = Patience(what)
+    patience = ApiServerWait(what)
     while True:
         try:
             return await call()
@@ -142,7 +143,7 @@ class LeaseHolder:
         `write_incarnation(incarnation, known)` has put both on disk, fsynced, when it returns. `seen` are the leader
         epochs that this broker remembers.
         """
-        conflicts, patience = 0, Patience("to take the lease")
+        conflicts, patience = 0, ApiServerWait("to take the lease")
         while conflicts < CAS_RETRIES_MAX:
             try:
                 known = await self._known_incarnation(seen)
@@ -152,7 +153,7 @@ class LeaseHolder:
                 await self._write(replace(self._wanted, incarnation=incarnation))
             except (ConflictError, AlreadyExistsError) as error:
                 # The other writer may have lived under the very number that our disk holds now: `known` shows that.
-                _log.info("lease changed while it was taken, trying again: %s", error)
+                _log.info("the Lease changed while it was taken, trying again: %s", error)
                 conflicts += 1
             except ApiUnavailableError as error:
                 await patience.pause(error)
@@ -192,7 +193,7 @@ class LeaseHolder:
         try:
             await self.announce(draining=True, clean=clean)
         except ApiError as error:
-            _log.warning("the lease does not say that this broker stops: %s", error)
+            _log.warning("the Lease could not be updated for the stop: %s", error)
             return False
         return True
 

@@ -4,7 +4,7 @@ The process makes it and runs `work` as tasks. `hand_over` is for a stop that ot
 that they cannot; `close` ends all that is still under way. Each of the tasks may raise SupersededError: a later life of
 this broker has shown itself.
 
-asked to stop ──> the Lease says draining ──> three waits (`core.replication.draining`) ──> step down ──> stop
+    asked to stop ──> the Lease says draining ──> three waits (`core.replication.draining`) ──> step down ──> stop
 
 `Handover` runs between the request to stop and the stop: others take over what this broker leads, or all that it holds.
 The operator moves leaderships away from brokers that drain, and replicas away from those whose ordinal the StatefulSet
@@ -43,7 +43,7 @@ from headrace.kube.resource import STATEFUL_SETS
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.cluster.lease import LeaseHolder
-from headrace_broker.cluster.reconciler import Reconciler
+from headrace_broker.cluster.reconciler import HoldingsReconciler
 from headrace_broker.cluster.sets import SetCalls, SetMetrics, SetWriting, TopicWarner
 from headrace_broker.cluster.view import ClusterView, follow_cluster
 from headrace_broker.partition.actions import PartitionActions
@@ -85,7 +85,7 @@ class LeaseNotes:
         try:
             await self._lease.note(full=full, regressed=regressed)
         except ApiError as error:
-            _log.warning("the lease does not say yet how this broker is: %s", error)
+            _log.warning("the Lease could not be updated yet with this broker's problems: %s", error)
             return
         self._said = (full, regressed)
         self._writing.step_aside(_DISK_FULL if full else "")
@@ -116,7 +116,7 @@ class Handover:
         await self._wait(self._led, "leaderships to hand over", HANDOVER_TIMEOUT_MS)
         self._writing.leave("it stops")
         if not await self._writing.settle(STEP_DOWN_TIMEOUT_MS / 1000):
-            _log.warning("stopping in sync: whoever leads finds out by itself")
+            _log.warning("stopping while still in sync: the leaders notice it by themselves")
 
     async def _give_away(self) -> None:
         """Wait while the StatefulSet, named as the cluster, asks for fewer brokers."""
@@ -135,10 +135,10 @@ class Handover:
         try:
             return await self._client.get(STATEFUL_SETS, self._view.cluster, self._namespace)
         except NotFoundError as error:
-            _log.info("no StatefulSet says whether this broker is to return: %s", error)
+            _log.info("there is no StatefulSet that shows whether this broker returns: %s", error)
             return None
         except ApiError as error:
-            _log.info("the StatefulSet does not say now whether this broker is to return: %s", error)
+            _log.info("the StatefulSet cannot be read to see whether this broker returns: %s", error)
             return last
 
     def _tell(self, held: ToGiveAway) -> None:
@@ -150,7 +150,7 @@ class Handover:
         if held.needed:
             _log.warning("%d replicas wait: acks=all would be refused without them; %s", held.needed, _REMEDY)
         if held.left:
-            _log.warning("%d replicas go with this broker, their topics have a copy less; %s", held.left, _REMEDY)
+            _log.warning("%d replicas go with this broker, and their topics have one copy less; %s", held.left, _REMEDY)
 
     def _held(self, staying: BrokerSet) -> ToGiveAway:
         return to_give_away(self._placed(), self._me.broker, staying, self._view.ready_seats(monotonic_ms()))
@@ -162,7 +162,7 @@ class Handover:
         """Wait while replicas catch up without which too few would be in sync: this broker follows and votes
         meanwhile."""
         if not await self._is_over(self._kept, deadline_ms - monotonic_ms(), CATCH_UP_LOOK_MS):
-            _log.warning("stopping although too few are in sync then: %s", _listed(sorted(self._kept_by)))
+            _log.warning("stopping although too few replicas stay in sync: %s", _listed(sorted(self._kept_by)))
 
     def _kept(self) -> int:
         """Return the number of partitions that keep it; each new one is logged."""
@@ -184,7 +184,9 @@ class Handover:
         if left:
             _log.info("draining: %d %s", left, what)
         if not await self._is_over(count, timeout_ms):
-            _log.warning("stopping with %d %s: nobody has taken them within %d s", count(), what, timeout_ms // 1000)
+            _log.warning(
+                "stopping with %d %s: no other broker has taken them within %d s", count(), what, timeout_ms // 1000
+            )
 
     async def _is_over(self, count: Callable[[], int], timeout_ms: int, look_ms: int = HANDOVER_POLL_MS) -> bool:
         deadline_ms = monotonic_ms() + timeout_ms
@@ -227,7 +229,7 @@ class ClusterMembership:
         self._calls = SetCalls(me, client, view, metrics, self.teller)
         self._writing = SetWriting(me, view, here.holdings, here.epochs_seen, self._calls)
         metrics.watch(self._writing.undecided)
-        self._reconciler = Reconciler(me, view, here.holdings, here.actions, self._writing, self.teller)
+        self._reconciler = HoldingsReconciler(me, view, here.holdings, here.actions, self._writing, self.teller)
         self._notes = LeaseNotes(lease, here.disk, self._writing)
         self._handover = Handover(me, client, view, self._writing, namespace)
 

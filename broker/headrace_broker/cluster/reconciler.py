@@ -44,7 +44,7 @@ from headrace_broker.storage.partition_store import PartitionDescription
 _log = logging.getLogger(__name__)
 
 
-class Reconciler:
+class HoldingsReconciler:
     """The reconcile loop, one per process, run by one task."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Reconciler:
         for action in actions:
             self._carry_out(action, specs)
         self._reported &= {action.key.uid for action in actions if isinstance(action, Report)}
-        self._writing.look()
+        self._writing.check()
         is_at_rest = all(isinstance(action, Report) for action in actions) and not self._actions.is_busy
         if is_at_rest and not self._writing.has_claims:
             self.settled.set()

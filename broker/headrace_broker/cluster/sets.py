@@ -1,9 +1,9 @@
 """Everything that this broker writes to PartitionSets: one `SetWriter`, and at most one call under way, for each set.
 
-the view shows a set ──> take ──> wishes (pure) ──> IsrProposed ──> PUT ──> 200: landed
+    the view shows a set ──> take ──> wishes (pure) ──> IsrProposed ──> PUT ──> 200: landed
                                ^──────────────────────────────────────── GET <── anything else
 
-It is level-triggered: `take` and `look` are called with every change, `run` checks with every tick, and the wishes are
+It is level-triggered: `take` and `check` are called with every change, `run` checks with every tick, and the wishes are
 decided anew each time. A leader gets a PUT before it is sent, and its result before it wants anything else. An API
 server that is away stops this, and neither produce nor fetch.
 
@@ -307,7 +307,7 @@ class SetWriting:
         while True:
             await self._calls.wait(ISR_TICK_MS / 1000)
             claimed = self.has_claims
-            self.look()
+            self.check()
             if claimed and not self.has_claims:
                 self._view.changed.set()  # A start waits for the last claim, and nothing else may change any more.
 
@@ -360,7 +360,7 @@ class SetWriting:
         self._parted = frozenset(each.key for each in self._holdings.open_partitions() if each.replica.regressed)
         self._holdings.regressed = self._went_back | self._parted
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Send what is wanted by now, of every set that nothing is under way for."""
         now_ms = monotonic_ms()
         self._sets = {uid: each for uid, each in self._sets.items() if not each.is_gone}
@@ -403,7 +403,7 @@ class SetWriting:
         try:
             async with asyncio.timeout(timeout_s):
                 while not all(each.is_settled for each in self._sets.values()):
-                    self.look()
+                    self.check()
                     await self._calls.wait(ISR_TICK_MS / 1000)
         except TimeoutError:
             return False

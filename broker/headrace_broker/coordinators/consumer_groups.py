@@ -41,7 +41,7 @@ from headrace.core.groups.publishing import (
     lags_shown,
     upkeep,
 )
-from headrace.core.groups.status import Report, offered_of, report_of
+from headrace.core.groups.status import GroupReport, offered_of, report_of
 from headrace.core.resources.consumer_group import ConsumerGroup, auto_created
 from headrace.core.types import BrokerId
 from headrace.kube.client import Backoff, KubeClient
@@ -334,13 +334,13 @@ class GroupPublishing:
         is_unused = self._is_unused(group, report, now_ms)
         return upkeep(resource, report, self._cluster, wall_ms(), is_for_lag=turn.is_for_lag, is_unused=is_unused)
 
-    def _report(self, group: GroupName, resource: ConsumerGroup | None) -> Report:
+    def _report(self, group: GroupName, resource: ConsumerGroup | None) -> GroupReport:
         found, seen = self._groups.find(group), self.lag_of(group)
         image, state = (Image(group), GroupState.DEAD) if found is None else (found.image, found.state)
         lags = lags_shown(resource) if seen is None else seen.topics
         return report_of(image, state, self._me, self._groups.topics(group.namespace), lags)
 
-    def _is_unused(self, group: GroupName, report: Report, now_ms: int) -> bool:
+    def _is_unused(self, group: GroupName, report: GroupReport, now_ms: int) -> bool:
         """Whether the group has been dead for so long; it is looked at again when it has."""
         if report.state is not GroupState.DEAD:
             self._unused.pop(group, None)

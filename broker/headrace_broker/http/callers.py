@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from aiohttp import web
 
 from headrace.core.holders import holder_of
-from headrace_broker.admission import Admission, Share
+from headrace_broker.admission import Admission, BudgetShare
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.cluster.view import ClusterView
 
@@ -41,11 +41,11 @@ class Callers:
         address = passed_on_for(request)
         return holder_of(address) if address is not None else None
 
-    def body_share(self, request: web.Request) -> Share:
+    def body_share(self, request: web.Request) -> BudgetShare:
         """The share of what bodies of requests may take."""
         return self._admission.bodies.share(self.holder(request))
 
-    def answer_share(self, request: web.Request) -> Share:
+    def answer_share(self, request: web.Request) -> BudgetShare:
         """The share of what answers may take."""
         return self._admission.answers.share(self.holder(request))
 

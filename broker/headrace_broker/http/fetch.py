@@ -21,7 +21,7 @@ from headrace.core.resources.internal_topics import InternalTopics
 from headrace.core.types import Offset
 from headrace.http2.bodies import GZIP, BuffersResponse, Deflater
 from headrace.http2.bridge import break_off
-from headrace_broker.admission import Admission, Share
+from headrace_broker.admission import Admission, BudgetShare
 from headrace_broker.cluster.locator import Elsewhere, Locator
 from headrace_broker.http.callers import Callers
 from headrace_broker.http.json_bodies import json_answer
@@ -87,7 +87,7 @@ class WatchResponses:
                 return await self._send(request, target, query, body_format, share)
 
     async def _send(
-        self, request: web.Request, partition: Partition, query: WatchQuery, body_format: BodyFormat, share: Share
+        self, request: web.Request, partition: Partition, query: WatchQuery, body_format: BodyFormat, share: BudgetShare
     ) -> web.StreamResponse:
         pieces = watch(partition, query, self._watches, share)
         first = await anext(pieces)
@@ -165,7 +165,7 @@ async def _watched_batches(first: WatchedPiece, rest: AsyncIterator[WatchedPiece
 
 
 async def _watched_lines(
-    first: WatchedPiece, rest: AsyncIterator[WatchedPiece], query: WatchQuery, share: Share, batch_bytes_max: int
+    first: WatchedPiece, rest: AsyncIterator[WatchedPiece], query: WatchQuery, share: BudgetShare, batch_bytes_max: int
 ) -> AsyncIterator[Buffer]:
     await _count(first, share, batch_bytes_max)
     async for lines in _lines_of(first, query):
@@ -180,7 +180,7 @@ async def _watched_lines(
         del piece
 
 
-async def _count(piece: WatchedPiece, share: Share, batch_bytes_max: int) -> None:
+async def _count(piece: WatchedPiece, share: BudgetShare, batch_bytes_max: int) -> None:
     """Count what its JSON takes while it is made. Raises BatchTooLargeError, CorruptBatchError."""
     if piece.fetched.buffers:
         unpacked = await asyncio.to_thread(unpacked_bytes_of, piece.fetched, batch_bytes_max)
@@ -245,7 +245,7 @@ class FetchRoute:
             return response
 
     async def _response(
-        self, request: web.Request, fetched: Fetched, query: FetchQuery, body_format: BodyFormat, share: Share
+        self, request: web.Request, fetched: Fetched, query: FetchQuery, body_format: BodyFormat, share: BudgetShare
     ) -> web.StreamResponse:
         if body_format is BodyFormat.BATCHES:
             headers = {**fetch_headers(fetched, fetched.next_offset), "Vary": "Accept"}

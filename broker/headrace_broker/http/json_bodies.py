@@ -14,7 +14,7 @@ from aiohttp import web
 from headrace.core.errors import InvalidRequestError
 from headrace.core.limits import JSON_INLINE_BYTES_MAX
 from headrace.http2.bodies import BuffersResponse
-from headrace_broker.admission import Admission, Share
+from headrace_broker.admission import Admission, BudgetShare
 from headrace_broker.http.callers import Callers
 from headrace_broker.http.record_bodies import compressed
 from headrace_broker.http.uploads import Chunks
@@ -38,7 +38,7 @@ class JsonBodies:
         self._callers = callers
         self._admission = admission
 
-    def body_share(self, request: web.Request) -> Share:
+    def body_share(self, request: web.Request) -> BudgetShare:
         """The share that the body of the request is counted in."""
         return self._callers.body_share(request)
 

@@ -43,7 +43,7 @@ from headrace_broker.http.uploads import Chunks, take_body
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import Place, ProduceQuery
 from headrace_broker.partition.record_checks import check_batches
-from headrace_broker.storage.log_appender import Appended
+from headrace_broker.storage.log_appender import AppendedBatches
 
 _REMEMBERED_MAX = 256
 _REMEMBERED_CHARACTERS = 200
@@ -128,7 +128,7 @@ def _remembered_query(text: str) -> ProduceQuery:
     return parse_produce(URL.build(query_string=text, encoded=True).query)
 
 
-def _answer(partition: Partition, written: Appended, epoch: LeaderEpoch, more: str) -> web.Response:
+def _answer(partition: Partition, written: AppendedBatches, epoch: LeaderEpoch, more: str) -> web.Response:
     # Written out: a JSON encoder costs as much as the append.
     body = _ANSWER % (
         partition.place.partition,
@@ -141,7 +141,7 @@ def _answer(partition: Partition, written: Appended, epoch: LeaderEpoch, more: s
     return web.Response(body=body.encode(), content_type="application/json")
 
 
-def _results(written: Appended) -> str:
+def _results(written: AppendedBatches) -> str:
     each = zip(written.base_offsets, written.last_offsets, strict=True)
     return ', "results": [' + ", ".join([_RESULT % place for place in each]) + "]"
 
@@ -237,7 +237,7 @@ def _check_times(topic: Topic, records: Sequence[Record]) -> list[tuple[Strange,
         return []
     times, now_ms = times_in(memoryview(array("q", [record.timestamp_ms for record in records]))), wall_ms()
     rules.check_times(times, now_ms, str(topic.full_name))
-    return [(each, each.told(rules.retention_ms)) for each in rules.strange([times], now_ms)]
+    return [(each, each.warning(rules.retention_ms)) for each in rules.strange([times], now_ms)]
 
 
 def _spread_answer(

@@ -27,7 +27,7 @@ from headrace.core.log.epochs import Fence
 from headrace.core.types import Offset
 from headrace.http2.async_transport import AsyncResponse, AsyncTransport
 from headrace.http2.bridge import break_off
-from headrace_broker.admission import Share
+from headrace_broker.admission import BudgetShare
 from headrace_broker.cluster.locator import Elsewhere
 from headrace_broker.http.callers import PEER_KEY_HEADER, PROXIED_HEADER
 from headrace_broker.http.record_bodies import BodyFormat
@@ -72,7 +72,7 @@ class Proxy:
         elsewhere: Target,
         body: Sequence[bytes | memoryview],
         timeout_ms: int,
-        share: Share | None = None,
+        share: BudgetShare | None = None,
     ) -> web.Response:
         """The other broker's answer, counted in `share`. Raises the target's error where it cannot be had."""
         headers = _forwarded(request, elsewhere)
@@ -181,7 +181,7 @@ def _reaching(elsewhere: Target) -> Iterator[None]:
         raise elsewhere.error(f", but it cannot be reached from here: {error.message}") from error
 
 
-def _count(answer: AsyncResponse, share: Share) -> None:
+def _count(answer: AsyncResponse, share: BudgetShare) -> None:
     """Count the answer before it is read. Raises ThrottledError."""
     try:
         share.take(int(answer.headers.get("content-length", 0)))

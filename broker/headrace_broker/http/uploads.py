@@ -17,7 +17,7 @@ from headrace.core.errors import SlowClientError, ThrottledError, UnsupportedEnc
 from headrace.core.limits import H2_REQUEST_WINDOW_BYTES
 from headrace.http2.bodies import InflatedTooLargeError, Inflater, arriving_chunks, is_gzip, too_large
 from headrace.http2.new_connections import Crowd
-from headrace_broker.admission import Budget, Requests, Share
+from headrace_broker.admission import Budget, BudgetShare, Requests
 from headrace_broker.http.callers import Callers
 
 CONTROL_UPLOADS_MAX = 64
@@ -30,7 +30,7 @@ Chunks = Sequence[bytes | memoryview]
 _JOINED_BYTES_MAX = 4 << 10
 
 
-async def take_body(request: web.Request, share: Share, limit_bytes: int) -> Chunks:
+async def take_body(request: web.Request, share: BudgetShare, limit_bytes: int) -> Chunks:
     """The request's body, decoded. It is counted in `share`, which the caller keeps for as long as the body.
 
     Raises UnsupportedEncodingError, BatchTooLargeError, ThrottledError, InvalidRequestError.
@@ -73,7 +73,7 @@ class Questions:
             with places.one_more(holder):
                 yield body
 
-    async def _arrived(self, request: web.Request, share: Share, limit_bytes: int) -> Chunks:
+    async def _arrived(self, request: web.Request, share: BudgetShare, limit_bytes: int) -> Chunks:
         arriving = _Arriving(self._arriving, asyncio.timeout(self.timeout_ms / 1000))
         self._arriving.join(arriving, share.holder or "brokers")
         try:
@@ -119,7 +119,7 @@ def _is_gzipped(request: web.Request) -> bool:
     )
 
 
-async def _counted(request: web.Request, share: Share, limit_bytes: int) -> Chunks:
+async def _counted(request: web.Request, share: BudgetShare, limit_bytes: int) -> Chunks:
     chunks: list[bytes] = []
     async for arrived in arriving_chunks(request, limit_bytes):
         share.take(sum(map(len, arrived)))
@@ -130,7 +130,7 @@ async def _counted(request: web.Request, share: Share, limit_bytes: int) -> Chun
     return chunks
 
 
-async def _inflated(request: web.Request, share: Share, limit_bytes: int) -> Chunks:
+async def _inflated(request: web.Request, share: BudgetShare, limit_bytes: int) -> Chunks:
     inflater = Inflater(limit_bytes)
     decoded: list[bytes] = []
     try:

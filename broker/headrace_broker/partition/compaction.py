@@ -39,11 +39,11 @@ from headrace_broker.storage.compaction_files import (
     GO_ON,
     Cleaned,
     CompactorMessage,
-    Done,
-    Failed,
     FailureCause,
     Job,
-    Unreadable,
+    PassDone,
+    PassFailed,
+    UnreadableBatches,
     format_job,
     parse_message,
 )
@@ -111,19 +111,21 @@ class CompactionProcess:
         try:
             process = await self._started()
         except OSError as error:
-            yield Failed(FailureCause.ENDED, f"the process that compacts cannot be started: {error.strerror}")
+            yield PassFailed(FailureCause.ENDED, f"the process that compacts cannot be started: {error.strerror}")
             return
         try:
             told = await self._ask(process, format_job(job))
-            while not isinstance(told, Done | Failed):
+            while not isinstance(told, PassDone | PassFailed):
                 yield told
                 told = await self._ask(process, GO_ON)
-            if isinstance(told, Done):
+            if isinstance(told, PassDone):
                 assert process.stdin is not None
                 process.stdin.write(GO_ON)
         except (OSError, ValueError) as error:
             await self.close()
-            told = Failed(FailureCause.ENDED, f"the process that compacts {_how_ended(process.returncode)}: {error}")
+            told = PassFailed(
+                FailureCause.ENDED, f"the process that compacts {_how_ended(process.returncode)}: {error}"
+            )
         except BaseException:
             await self.close()  # It would wait for an answer that never comes.
             raise
@@ -244,7 +246,7 @@ class Compaction:
         self._looks: WeakKeyDictionary[Partition, _Look] = WeakKeyDictionary()
         self._failures: WeakKeyDictionary[Partition, _Failures] = WeakKeyDictionary()
         self._damaged: WeakSet[Partition] = WeakSet()
-        self._unreadable: WeakKeyDictionary[Partition, Unreadable] = WeakKeyDictionary()
+        self._unreadable: WeakKeyDictionary[Partition, UnreadableBatches] = WeakKeyDictionary()
         """As the last passes have found them."""
         self._metrics.damaged.set_function(lambda: self._count(self._damaged))
         self._metrics.failing.set_function(lambda: self._count(self._failures))
@@ -280,20 +282,20 @@ class Compaction:
         try:
             outcome = await self._maybe_compact(partition)
         except HeadraceError as error:
-            outcome = Failed(FailureCause.DISK, error.message)
+            outcome = PassFailed(FailureCause.DISK, error.message)
         except Exception as error:  # a mistake of our own with one log must not end the broker
             _log.exception("%s: not compacted", partition.place)
-            outcome = Failed(FailureCause.ENDED, repr(error))
+            outcome = PassFailed(FailureCause.ENDED, repr(error))
         if isinstance(outcome, Later):
             self._looks[partition] = replace(look, at_ms=outcome.at_ms)
             return
         self._looks.pop(partition, None)
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, PassFailed):
             await self._failed(partition, outcome)
         else:
             self._failures.pop(partition, None)
 
-    async def _failed(self, partition: Partition, failed: Failed) -> None:
+    async def _failed(self, partition: Partition, failed: PassFailed) -> None:
         self._metrics.passes.labels(failed.why).inc()
         if failed.why is FailureCause.DAMAGED:
             self._damaged.add(partition)
@@ -307,7 +309,7 @@ class Compaction:
             except HeadraceError as error:
                 _log.warning("%s: %s", partition.place, error)
 
-    def _put_off(self, partition: Partition, failed: Failed) -> None:
+    def _put_off(self, partition: Partition, failed: PassFailed) -> None:
         """Deleted records are no failure, but may come again and again."""
         count = self._failures.get(partition, _Failures(0, 0)).in_a_row + 1
         wait_ms = 0 if failed.why is FailureCause.CHANGED and count == 1 else retry_ms(count)
@@ -316,7 +318,7 @@ class Compaction:
         told = "%s: not compacted, %d times in a row, tried again in %d s: %s"
         _log.log(level, told, partition.place, count, wait_ms // 1000, failed.message)
 
-    async def _maybe_compact(self, partition: Partition) -> Later | Done | Failed:
+    async def _maybe_compact(self, partition: Partition) -> Later | PassDone | PassFailed:
         """Raises StorageFailedError, DiskFullError, ThrottledError."""
         rules = partition.compaction_rules
         if rules is None or not self._is_open(partition):
@@ -331,15 +333,15 @@ class Compaction:
                 async for told in story:
                     if not self._is_open(partition):
                         return Later(None)
-                    if isinstance(told, Failed):
+                    if isinstance(told, PassFailed):
                         return told
-                    if isinstance(told, Done):
+                    if isinstance(told, PassDone):
                         await partition.cleaner.change(compaction.finish(told))
                         self._tell_done(partition, told)
                         return told
                     if not await self._swap_in(partition, told):
                         # What the pass says at its end would not be so: this segment is not compacted.
-                        return Failed(FailureCause.CHANGED, f"segment {told.base_offset} was deleted meanwhile")
+                        return PassFailed(FailureCause.CHANGED, f"segment {told.base_offset} was deleted meanwhile")
         raise AssertionError("a pass ends with Done or Failed")
 
     async def _swap_in(self, partition: Partition, cleaned: Cleaned) -> bool:
@@ -350,7 +352,7 @@ class Compaction:
         partition.cleaner.compacted(cleaned.bytes_before - cleaned.size_bytes)
         return True
 
-    def _tell_done(self, partition: Partition, done: Done) -> None:
+    def _tell_done(self, partition: Partition, done: PassDone) -> None:
         self._metrics.passes.labels("done").inc()
         self._metrics.records_read.inc(done.records_before)
         self._metrics.records_written.inc(done.records_after)
@@ -359,7 +361,7 @@ class Compaction:
             _log.warning("%s: %d records without a key were dropped", partition.place, done.without_key)
         self._tell_unreadable(partition, done.unreadable)
 
-    def _tell_unreadable(self, partition: Partition, found: Unreadable | None) -> None:
+    def _tell_unreadable(self, partition: Partition, found: UnreadableBatches | None) -> None:
         """Once, until there are others."""
         if found is None:
             self._unreadable.pop(partition, None)

@@ -27,7 +27,7 @@ from headrace.core.limits import FETCH_RECORDS_MAX, READ_INLINE_BYTES_MAX, WATCH
 from headrace.core.log.epochs import Fence
 from headrace.core.records.header import BatchHeader, skim_batches
 from headrace.core.types import LeaderEpoch, Offset, TopicUid
-from headrace_broker.admission import Requests, Share
+from headrace_broker.admission import BudgetShare, Requests
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import Edge, FetchQuery, OffsetsQuery, WatchQuery
@@ -78,7 +78,7 @@ class FoundOffset:
     leader_epoch: LeaderEpoch
 
 
-async def fetch(partition: Partition, query: FetchQuery, share: Share | None = None) -> Fetched:
+async def fetch(partition: Partition, query: FetchQuery, share: BudgetShare | None = None) -> Fetched:
     """Waits until `min_bytes` are there or no more would fit, or `max_wait_ms` are over.
 
     What was read is counted in `share`.
@@ -315,7 +315,7 @@ class WatchedPiece:
 
 
 async def watch(
-    partition: Partition, query: WatchQuery, watches: OpenWatches, share: Share
+    partition: Partition, query: WatchQuery, watches: OpenWatches, share: BudgetShare
 ) -> AsyncIterator[WatchedPiece]:
     """The first piece comes at once, with what is there. Raises what `fetch` raises.
 

@@ -70,7 +70,7 @@ from headrace_broker.partition.cleaning import Cleaner
 from headrace_broker.partition.following import Buffer, FollowingLog, Host
 from headrace_broker.partition.queries import DeleteQuery, Edge, Place, ProduceQuery
 from headrace_broker.partition.record_checks import TimeWatch
-from headrace_broker.storage.log_appender import Appended as Written
+from headrace_broker.storage.log_appender import AppendedBatches as Written
 from headrace_broker.storage.partition_log import PartitionLog
 
 APPENDS_WAITING_MAX = 10_000

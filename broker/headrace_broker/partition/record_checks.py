@@ -135,7 +135,7 @@ class TimeWatch:
         if rules is None:
             return []
         found = rules.strange((batch.times for batch in batches if batch.times is not None), now_ms)
-        return [(each, each.told(rules.retention_ms)) for each in found]
+        return [(each, each.warning(rules.retention_ms)) for each in found]
 
     def note(self, batches: Sequence[RawBatch], now_ms: int) -> None:
         """Of what is about to be appended: count, and tell the Topic where that was not done just now."""

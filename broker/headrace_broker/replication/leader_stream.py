@@ -48,7 +48,7 @@ from headrace.core.records.header import skim_batches
 from headrace.core.replication.leader_stream import Due, LeaderChannel, LeaderStream, Throttle, Tip
 from headrace.core.types import BrokerId, Offset, Seat
 from headrace.http2.bodies import RequestBody
-from headrace_broker.admission import Share
+from headrace_broker.admission import BudgetShare
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.cluster.locator import OpenPartitions
 from headrace_broker.cluster.view import ClusterView
@@ -210,7 +210,7 @@ class ServedChannel:
     def _begin_reading(self) -> None:
         self._cold.begin(self._read_cold)
 
-    async def _read_cold(self, share: Share) -> Read:
+    async def _read_cold(self, share: BudgetShare) -> Read:
         await asyncio.sleep(self._stream.throttle.wait_ms(monotonic_ms()) / 1000)
         tip = self._tip
         offset, room = self.channel.start(tip), max(1, self._piece(REPLICATION_READ_BYTES))

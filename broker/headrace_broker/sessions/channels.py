@@ -46,7 +46,7 @@ from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import Edge, FetchQuery, Place, ProduceQuery, ValueFormat
 from headrace_broker.partition.record_checks import check_bodies, check_bodies_in_thread, take_long
 from headrace_broker.sessions.outgoing import OutgoingFrames, ReadAhead
-from headrace_broker.storage.log_appender import Appended
+from headrace_broker.storage.log_appender import AppendedBatches
 
 SESSION_COLD_READ_BYTES = 4 << 20
 """The same in a thread, for a reader that is behind: each costs a hand-over to the thread and back."""
@@ -357,7 +357,7 @@ class ProduceChannel:
         if self.checking is not None and self.checking is not asyncio.current_task():
             self.checking.cancel()
 
-    def _answers(self, produces: list[_CheckedBatch], written: Appended, epoch: LeaderEpoch) -> list[Produced]:
+    def _answers(self, produces: list[_CheckedBatch], written: AppendedBatches, epoch: LeaderEpoch) -> list[Produced]:
         start = self.hold.partition.log.log_start_offset
         answers, first = [], 0
         for sequence, batches in produces:

@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 from headrace.core.errors import HeadraceError, ThrottledError
 from headrace.core.frames.frame import Buffer
 from headrace.core.limits import READ_INLINE_BYTES_MAX, SESSION_GROUP_FRAMES_MAX
-from headrace_broker.admission import Budget, Share
+from headrace_broker.admission import Budget, BudgetShare
 
 SESSION_READ_BYTES = READ_INLINE_BYTES_MAX
 """Batches that a session reads at a time, one at least: what it holds while its client is slow."""
@@ -73,7 +73,7 @@ class OutgoingFrames:
         self.written_s = asyncio.get_running_loop().time()
         """When the last frame was written, by the loop's clock."""
 
-    def share(self) -> Share:
+    def share(self) -> BudgetShare:
         """Of what is on its way, for something that is read."""
         return self._budget.share(self._holder)
 
@@ -168,7 +168,7 @@ class OutgoingFrames:
             # A fast client with much to read must not keep the loop from all others.
             await asyncio.sleep(0)
 
-    async def _pause(self, share: Share) -> None:
+    async def _pause(self, share: BudgetShare) -> None:
         """Until there may be room for batches, or something else to say."""
         room = asyncio.create_task(share.room(ROOM_S), name="session waits for room")
         self._woken = asyncio.get_running_loop().create_future()
@@ -222,7 +222,7 @@ class ReadAhead(Generic[T]):
         """Until `take`."""
         return self._reading is not None
 
-    def begin(self, read: Callable[[Share], Awaitable[T]]) -> None:
+    def begin(self, read: Callable[[BudgetShare], Awaitable[T]]) -> None:
         """`read` counts what it reads in the share; ThrottledError is no failure of it, it is called again."""
         self._reading = asyncio.create_task(self._run(read), name="session reads")
         self._reading.add_done_callback(self._outgoing.fail_with)
@@ -242,7 +242,7 @@ class ReadAhead(Generic[T]):
         if self._reading is not None:
             self._reading.cancel()
 
-    async def _run(self, read: Callable[[Share], Awaitable[T]]) -> None:
+    async def _run(self, read: Callable[[BudgetShare], Awaitable[T]]) -> None:
         """Ends when the writer has taken over what was read: until then it is counted here."""
         async with self._outgoing.cold_reads:
             with self._outgoing.share() as share:

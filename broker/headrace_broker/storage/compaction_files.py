@@ -3,11 +3,11 @@ files.
 
 The two processes send each other values, as lines of JSON:
 
-broker ──Job──> compactor ──Cleaned──> broker swaps it in ──> "go on" ──> ... ──> Done | Failed
+    broker ──Job──> compactor ──Cleaned──> broker swaps it in ──> "go on" ──> ... ──> Done | Failed
 
 A part of a log is replaced by its compacted form so that a crash at any point leaves the old or the new one:
 
-BASE.log.cleaned        being written, with its two indexes: worth nothing yet
+    BASE.log.cleaned        being written, with its two indexes: worth nothing yet
           │ 1  the indexes become .swap
           │ 2  BASE-NEXT.log.swap: decided. It stands for all segments from BASE to NEXT, whatever is left of them
           │ 3  the segments between BASE and NEXT are deleted
@@ -15,8 +15,8 @@ BASE.log.cleaned        being written, with its two indexes: worth nothing yet
           ▼ 5  BASE.log: done
 
 Everything that a step needs is on disk before the step is taken. An opening that finds 2 goes on from there
-(`finish_swaps`); it removes everything else that ends in .cleaned or .swap. While steps 2 to 5 go on, nobody opens
-these segments; readers that have them open already keep what they have. The functions block, and raise OSError.
+(`finish_swaps`); it removes everything else that ends in .cleaned or .swap. During steps 2 to 5 no thread opens these
+segments; readers that have them open already keep what they have. The functions block, and raise OSError.
 
 The module is light on purpose: a broker imports it, and never what a compactor needs to decode records; the compactor
 imports no asyncio.
@@ -74,21 +74,21 @@ class Cleaned(NamedTuple):
     bytes_before: int
 
 
-class Unreadable(NamedTuple):
+class UnreadableBatches(NamedTuple):
     """Batches that cannot be decoded, which stay as they are."""
 
     batches: int
     first_offset: Offset
 
 
-class Done(NamedTuple):
+class PassDone(NamedTuple):
     """The pass is over; `points` holds when all that was cleaned is swapped in."""
 
     points: tuple[CleanPoint, ...]
     records_before: int
     records_after: int
     without_key: int
-    unreadable: Unreadable | None = None
+    unreadable: UnreadableBatches | None = None
 
 
 class FailureCause(StrEnum):
@@ -104,13 +104,13 @@ class FailureCause(StrEnum):
     """The process that compacts was killed, or made a mistake; mostly memory is why."""
 
 
-class Failed(NamedTuple):
+class PassFailed(NamedTuple):
     why: FailureCause
     message: str
 
 
-CompactorMessage = Cleaned | Done | Failed
-_KINDS: Final = {kind.__name__: kind for kind in (Cleaned, Done, Failed)}
+CompactorMessage = Cleaned | PassDone | PassFailed
+_KINDS: Final = {kind.__name__: kind for kind in (Cleaned, PassDone, PassFailed)}
 
 
 def format_job(job: Job) -> bytes:
@@ -124,10 +124,12 @@ def format_message(told: CompactorMessage) -> bytes:
 def parse_message(line: bytes) -> CompactorMessage:
     fields = json.loads(line)
     kind = fields.pop("kind")
-    if kind == Done.__name__:
+    if kind == PassDone.__name__:
         unreadable = fields["unreadable"]
-        fields = _with_points(fields) | {"unreadable": Unreadable(*unreadable) if unreadable is not None else None}
-    if kind == Failed.__name__:
+        fields = _with_points(fields) | {
+            "unreadable": UnreadableBatches(*unreadable) if unreadable is not None else None
+        }
+    if kind == PassFailed.__name__:
         fields["why"] = FailureCause(fields["why"])
     told: CompactorMessage = _KINDS[kind](**fields)
     return told
@@ -142,7 +144,7 @@ SWAP_SUFFIX: Final = ".swap"
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 
-class Span(NamedTuple):
+class SegmentSpan(NamedTuple):
     """The range of the segments that one compacted segment replaces."""
 
     base_offset: Offset
@@ -152,7 +154,7 @@ class Span(NamedTuple):
 class CleanedSegment:
     """A compacted segment that is being written; the files of an earlier attempt are gone."""
 
-    def __init__(self, directory: Path, span: Span) -> None:
+    def __init__(self, directory: Path, span: SegmentSpan) -> None:
         self.span = span
         self.size = 0
         self._directory = directory
@@ -185,7 +187,7 @@ class CleanedSegment:
         fsync_directory(self._directory)
 
 
-def discard_cleaned(directory: Path, span: Span) -> None:
+def discard_cleaned(directory: Path, span: SegmentSpan) -> None:
     """Remove what was written for this span, as far as it is there and not decided on."""
     (directory / _segment_name(span, LOG_SUFFIX + CLEANED_SUFFIX)).unlink(missing_ok=True)
     for suffix in _INDEXES:
@@ -199,14 +201,14 @@ def discard_all_cleaned(directory: Path) -> None:
         leftover.unlink()
 
 
-def prepare_swap(directory: Path, span: Span) -> None:
+def prepare_swap(directory: Path, span: SegmentSpan) -> None:
     """Take step 1: after a failure it may be tried again, or discarded."""
     for suffix in _INDEXES:
         os.rename(directory / _segment_name(span, suffix + CLEANED_SUFFIX), directory / _swap_name(span, suffix))
     fsync_directory(directory)
 
 
-def swap_in(directory: Path, span: Span) -> None:
+def swap_in(directory: Path, span: SegmentSpan) -> None:
     """Take steps 2 to 5: after a failure only the next opening can see what is there."""
     os.rename(directory / _segment_name(span, LOG_SUFFIX + CLEANED_SUFFIX), directory / _swap_name(span, LOG_SUFFIX))
     fsync_directory(directory)
@@ -224,7 +226,7 @@ def finish_swaps(directory: Path) -> None:
     discard_all_cleaned(directory)
 
 
-def _finish_swap(directory: Path, span: Span) -> None:
+def _finish_swap(directory: Path, span: SegmentSpan) -> None:
     for base in sorted(_bases_in(directory)):
         if span.base_offset < base < span.next_offset:
             delete_segment(directory, base)
@@ -244,17 +246,17 @@ def _bases_in(directory: Path) -> list[Offset]:
     return [base for base in found if base is not None]
 
 
-def _segment_name(span: Span, suffix: str) -> str:
+def _segment_name(span: SegmentSpan, suffix: str) -> str:
     return segment_name(span.base_offset) + suffix
 
 
-def _swap_name(span: Span, suffix: str) -> str:
+def _swap_name(span: SegmentSpan, suffix: str) -> str:
     return f"{segment_name(span.base_offset)}-{segment_name(span.next_offset)}{suffix}{SWAP_SUFFIX}"
 
 
-def _parse_swap_name(file_name: str) -> Span | None:
+def _parse_swap_name(file_name: str) -> SegmentSpan | None:
     base, _, following = file_name.removesuffix(SWAP_SUFFIX).partition("-")
     offsets = parse_log_name(base + LOG_SUFFIX), parse_log_name(following)
     if offsets[0] is None or offsets[1] is None:
         return None
-    return Span(offsets[0], offsets[1])
+    return SegmentSpan(offsets[0], offsets[1])

@@ -6,7 +6,7 @@ would hold up the broker's event loop meanwhile. No module of the broker imports
 It does one job at a time, no faster than `COMPACTION_BYTES_PER_SECOND`, and ends at once, in the middle of its work,
 when its input ends: then the broker is gone, and another one may be opening the same logs.
 
-segments' dirty part ──> LatestRecords ──> groups of segments ──> CleanedSegment, one at a time ──> Done
+    segments' dirty part ──> LatestRecords ──> groups of segments ──> CleanedSegment, one at a time ──> Done
 
 A pass reads closed segments and writes their compacted forms beside them. It changes nothing that is there; the broker
 swaps each segment in as it comes (`compaction_files`), so that the disk needs room for one of them. Memory is bounded
@@ -42,12 +42,12 @@ from headrace_broker.storage.compaction_files import (
     Cleaned,
     CleanedSegment,
     CompactorMessage,
-    Done,
-    Failed,
     FailureCause,
     Job,
-    Span,
-    Unreadable,
+    PassDone,
+    PassFailed,
+    SegmentSpan,
+    UnreadableBatches,
     discard_cleaned,
     format_message,
 )
@@ -63,7 +63,7 @@ PaceBytes = Callable[[int], None]
 """A function that is called with the number of bytes read, and may wait."""
 
 
-def compact(job: Job, pace: PaceBytes) -> Iterator[Cleaned | Done]:
+def compact(job: Job, pace: PaceBytes) -> Iterator[Cleaned | PassDone]:
     """Compact; the last result is Done. A segment is written when the caller asks for the next one: the last is swapped
     in then."""
     latest, producers = _latest_records(job, pace)
@@ -76,8 +76,8 @@ def compact(job: Job, pace: PaceBytes) -> Iterator[Cleaned | Done]:
     tally = compactor.tally
     tombstones: Any = np.concatenate([*tally.tombstones, np.empty(0, np.int64)])
     points = CleanPoints(job.points).after_pass(latest.end, job.now_ms, tombstones)
-    unreadable = Unreadable(len(tally.unreadable), tally.unreadable[0]) if tally.unreadable else None
-    yield Done(points.points, tally.records_before, tally.records_after, tally.without_key, unreadable)
+    unreadable = UnreadableBatches(len(tally.unreadable), tally.unreadable[0]) if tally.unreadable else None
+    yield PassDone(points.points, tally.records_before, tally.records_after, tally.without_key, unreadable)
 
 
 def _latest_records(job: Job, pace: PaceBytes) -> tuple[LatestRecords, ProducersLast]:
@@ -114,7 +114,7 @@ class _Target:
         self._group = group
         self._same: list[BatchHeader] = []
         """The group's first batches, as they are."""
-        self.span = Span(group[0].base_offset, group[-1].next_offset)
+        self.span = SegmentSpan(group[0].base_offset, group[-1].next_offset)
         self.cleaned: CleanedSegment | None = None
 
     def put(self, batch: Batch) -> None:
@@ -206,7 +206,7 @@ _NICENESS = 10
 _ENDED_FIRST = "1000"
 
 
-class Pace:
+class ReadPace:
     """A rate limit: it waits as long as it takes to read no more than the limit allows."""
 
     def __init__(self, bytes_per_second: int) -> None:
@@ -227,7 +227,7 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text(_ENDED_FIRST)
     lines = SimpleQueue[bytes]()
     threading.Thread(target=_read_input, args=(lines,), daemon=True).start()
-    pace = Pace(COMPACTION_BYTES_PER_SECOND)
+    pace = ReadPace(COMPACTION_BYTES_PER_SECOND)
     while True:
         _work(Job.parse(lines.get()), pace, lines)
 
@@ -238,22 +238,22 @@ def _read_input(lines: "SimpleQueue[bytes]") -> None:
     os._exit(0)
 
 
-def _work(job: Job, pace: Pace, lines: "SimpleQueue[bytes]") -> None:
+def _work(job: Job, pace: ReadPace, lines: "SimpleQueue[bytes]") -> None:
     try:
         for told in compact(job, pace):
             _tell(told)
             if lines.get() != GO_ON:
                 return
     except MemoryError:
-        _tell(Failed(FailureCause.MEMORY, f"compacting {job.directory} takes more memory than there is"))
+        _tell(PassFailed(FailureCause.MEMORY, f"compacting {job.directory} takes more memory than there is"))
     except FileNotFoundError as error:
-        _tell(Failed(FailureCause.CHANGED, str(error)))
+        _tell(PassFailed(FailureCause.CHANGED, str(error)))
     except OSError as error:
-        _tell(Failed(FailureCause.DISK, f"compacting {job.directory} failed: {error.strerror}"))
+        _tell(PassFailed(FailureCause.DISK, f"compacting {job.directory} failed: {error.strerror}"))
     except (CorruptBatchError, CorruptLogError) as error:
-        _tell(Failed(FailureCause.DAMAGED, error.message))
+        _tell(PassFailed(FailureCause.DAMAGED, error.message))
     except HeadraceError as error:
-        _tell(Failed(FailureCause.DISK, error.message))
+        _tell(PassFailed(FailureCause.DISK, error.message))
 
 
 def _tell(told: CompactorMessage) -> None:

@@ -1,10 +1,13 @@
 """A broker's data directory: its owner, and what it remembers of the broker's last life.
 
-lock held by one process: an exclusive `flock`, which the kernel lets go of when the process ends disk.json {"format":
-1, "diskId": "..."}, written once: an empty volume in its place has another id, or none incarnation the last one that
-was taken, on disk before it is epochs-seen the greatest leader epoch of each partition that this broker has seen
-giving-away the partitions that others are about to hold instead ballast takes up room, and is given up where there is
-none left boot-id of the kernel, at the last open clean-stop there from a clean `close` to the next open
+    lock           held by one process: an exclusive `flock`, which the kernel lets go of when the process ends
+    disk.json      {"format": 1, "diskId": "..."}, written once: an empty volume in its place has another id, or none
+    incarnation    the last one that was taken, on disk before it is
+    epochs-seen    the greatest leader epoch of each partition that this broker has seen
+    giving-away the partitions that others are about to hold instead
+    ballast        takes up room, and is given up where there is none left
+    boot-id        of the kernel, at the last open
+    clean-stop     there from a clean `close` to the next open
 
 It lives from `open` to `close`; `store` holds the partitions, `threads` wait for the disk. Everything blocks; `write`
 and `forget` of `EpochsSeen` run in threads. StorageFailedError and DiskFullError are raised for what the disk refuses.
@@ -155,7 +158,7 @@ class GivingAway:
         except FileNotFoundError:
             pass
         except DamagedFileError as error:
-            _log.error("%s: what was given away while this broker was away is kept: %s", self._path, error)
+            _log.error("%s: replicas that moved away while this broker was down are kept: %s", self._path, error)
 
     def write(self, notes: RemovalNotes) -> None:
         """Put notes on disk. Blocks. Raises DiskFullError, StorageFailedError; this life has them all the same."""

@@ -22,7 +22,7 @@ from headrace_broker.storage.log_syncer import LogSyncer
 from headrace_broker.storage.segment_set import SegmentSet
 
 
-class Appended(NamedTuple):
+class AppendedBatches(NamedTuple):
     """The place of an append's batches: one after the other, but for those that were there before."""
 
     first_offset: Offset
@@ -44,7 +44,7 @@ class LogAppender:
         self.is_being_cut = False
         """True while nothing may be appended or rolled."""
 
-    def write(self, batches: Sequence[RawBatch], config: LogConfig, now_ms: int) -> Appended:
+    def write(self, batches: Sequence[RawBatch], config: LogConfig, now_ms: int) -> AppendedBatches:
         """Write batches that are stamped and follow the end of the log. Raises what `PartitionLog.append` raises."""
         assert not self.is_being_cut, "nothing is appended before the cut is on disk"
         end = batches[-1].header.next_offset
@@ -66,7 +66,7 @@ class LogAppender:
             self._producers.note(header, now_ms)
         created_ms = tip.segment_created_ms if tip.position else now_ms
         self._segments.tip = LogPoint(end, segment.base_offset, segment.size, created_ms)
-        return Appended(
+        return AppendedBatches(
             first_offset=tip.offset,
             last_offset=Offset(end - 1),
             base_offsets=tuple(header.base_offset for header in headers),

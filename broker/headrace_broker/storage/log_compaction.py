@@ -14,9 +14,9 @@ from headrace.core.replication.producers import Producers
 from headrace.core.types import Offset
 from headrace_broker.storage.compaction_files import (
     Cleaned,
-    Done,
     Job,
-    Span,
+    PassDone,
+    SegmentSpan,
     discard_all_cleaned,
     discard_cleaned,
     prepare_swap,
@@ -44,7 +44,7 @@ class LogCompaction:
         self._producers = producers
         self._files = PartitionFiles(directory)
         self._points: CleanPoints | None = None
-        """The clean points as on disk; None before the first look."""
+        """The clean points as on disk; None before the first read."""
         self._times: dict[ClosedSegment, SegmentTimes] = {}
         """The times of the segments that the last plan needed."""
         self._planned_end = Offset(0)
@@ -88,7 +88,7 @@ class LogCompaction:
         Raises DiskFullError and ThrottledError, after which the log goes on as it was; StorageFailedError, after which
         it does not.
         """
-        span = Span(cleaned.base_offset, cleaned.next_offset)
+        span = SegmentSpan(cleaned.base_offset, cleaned.next_offset)
         if self._is_void or not self._segments.has(span):
             await self._threads.sync(discard_cleaned, self._directory, span)
             return False
@@ -101,7 +101,7 @@ class LogCompaction:
         with storage_errors(f"removing what compaction has left in {shown(self._directory)}"):
             await self._threads.sync(discard_all_cleaned, self._directory)
 
-    async def finish(self, done: Done) -> None:
+    async def finish(self, done: PassDone) -> None:
         """End a pass all of whose segments are in their places. Raises DiskFullError, StorageFailedError."""
         if self._is_void:
             return
@@ -124,7 +124,7 @@ class LogCompaction:
 
         def times_of(segment: ClosedSegment) -> SegmentTimes:
             known = self._times.get(segment)
-            seen[segment] = known or ClosedSegmentTimes(self._segments).look(segment)
+            seen[segment] = known or ClosedSegmentTimes(self._segments).read_times(segment)
             return seen[segment]
 
         planned = plan_pass(log, rules, now_ms, times_of)
@@ -133,7 +133,7 @@ class LogCompaction:
             discard_all_cleaned(self._directory)
         return planned
 
-    def _swap(self, span: Span) -> None:
+    def _swap(self, span: SegmentSpan) -> None:
         try:
             prepare_swap(self._directory, span)
         except OSError as error:

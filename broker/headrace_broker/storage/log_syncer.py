@@ -270,7 +270,11 @@ class LogSyncer:
         try:
             self._files.write_cut_at(self.durable)
         except OSError as second:
-            logger.error("%s: the next start cannot be told to cut: %s", self._files.directory, second.strerror)
+            logger.error(
+                "%s: the mark that makes the next start cut the log cannot be written: %s",
+                self._files.directory,
+                second.strerror,
+            )
         return StorageFailedError(self.failure)
 
 

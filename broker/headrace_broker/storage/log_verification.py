@@ -18,7 +18,7 @@ from headrace.core.log.epochs import LeaderEpochs
 from headrace.core.log.recovery import Cut, Kept, TailScan, Wanted
 from headrace.core.records.raw import split_replicated
 from headrace.core.types import Offset
-from headrace_broker.storage.compaction_files import Span
+from headrace_broker.storage.compaction_files import SegmentSpan
 from headrace_broker.storage.disk import read_once, shown
 from headrace_broker.storage.segment import Segment
 from headrace_broker.storage.segment_set import SegmentGoneError, SegmentSet
@@ -131,7 +131,7 @@ class LogVerification:
         self.is_suspect = False
         active, tip, cuts = self._segments.active, self._segments.tip, self._segments.cuts
         for segment in list(self._segments.closed_segments()):
-            span = Span(segment.base_offset, segment.next_offset)
+            span = SegmentSpan(segment.base_offset, segment.next_offset)
             # It is checked twice: the bytes may have been of files that are replaced just now.
             if await self._damage_in(span, pace) is not None:
                 damage = await self._damage_in(span, pace)
@@ -145,7 +145,7 @@ class LogVerification:
         self.is_suspect = self.is_suspect or (damage is not None and not is_there)
         return damage if is_there else None
 
-    async def _damage_in(self, span: Span, pace: Pace) -> Damage | None:
+    async def _damage_in(self, span: SegmentSpan, pace: Pace) -> Damage | None:
         try:
             segment = await self._threads.read(self._segments.glimpse, span.base_offset)
         except (SegmentGoneError, OSError):

@@ -37,7 +37,7 @@ from headrace.core.records.raw import RawBatch
 from headrace.core.replication.producers import Producers
 from headrace.core.types import LeaderEpoch, Offset
 from headrace_broker.storage.disk import NotCachedError, storage_error, storage_errors
-from headrace_broker.storage.log_appender import Appended, LogAppender
+from headrace_broker.storage.log_appender import AppendedBatches, LogAppender
 from headrace_broker.storage.log_compaction import LogCompaction
 from headrace_broker.storage.log_reader import LogReader
 from headrace_broker.storage.log_syncer import LogSyncer
@@ -127,7 +127,7 @@ class PartitionLog:
         is in doubt."""
         return max(self._syncer.high_watermark, self.log_start_offset)
 
-    def append(self, batches: Sequence[RawBatch], leader_epoch: LeaderEpoch, now_ms: int) -> Appended:
+    def append(self, batches: Sequence[RawBatch], leader_epoch: LeaderEpoch, now_ms: int) -> AppendedBatches:
         """Stamp the batches and write them to the page cache: all of them, or none and an error.
 
         Raises DiskFullError and ThrottledError, after which the log goes on; StorageFailedError, after which it does
@@ -142,7 +142,7 @@ class PartitionLog:
             end = batch.stamp(end, leader_epoch).header.next_offset
         return self._appender.write(batches, self.config, now_ms)
 
-    def append_replicated(self, batches: Sequence[RawBatch], now_ms: int) -> Appended:
+    def append_replicated(self, batches: Sequence[RawBatch], now_ms: int) -> AppendedBatches:
         """Append batches that a leader has stamped (`split_replicated`): they stay as they are.
 
         Raises DivergedLogError where they do not follow what the log holds, by offset or epoch, and else what `append`
@@ -276,7 +276,7 @@ class PartitionLog:
         except NotCachedError:
             log = log._replace(closed=segments.closed_segments())
             with storage_errors(f"looking at the age of segments in {self.directory}"):
-                return await self._threads.read(expired, log, retention, now_ms, self._times.look)
+                return await self._threads.read(expired, log, retention, now_ms, self._times.read_times)
 
     async def delete_before(self, offset: Offset) -> list[int]:
         """Start the log at `offset` now, on disk too; closed segments that lie below it as a whole are removed.
@@ -312,7 +312,7 @@ class PartitionLog:
         try:
             self._appender.close_active()
         except (DiskFullError, ThrottledError) as error:
-            logger.warning("%s: the segment that is written to is kept: %s", self.directory, error)
+            logger.warning("%s: the active segment is kept: %s", self.directory, error)
         else:
             await self.sync()
 

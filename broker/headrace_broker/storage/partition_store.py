@@ -1,11 +1,12 @@
 """The partitions on one disk: created, described, surveyed, set aside, taken back, deleted.
 
-partitions/<uid>-<partition>/ what this broker holds orphaned/<uid>-<partition>/ partitions that no API object names any
-more: kept, taken back when the uid returns, purged .trash/ being created or deleted; emptied on open
+    partitions/<uid>-<partition>/     what this broker holds
+    orphaned/<uid>-<partition>/       named by no API object any more: kept, taken back when the uid returns, purged
+    .trash/                           being created or deleted; emptied on open
 
 Each directory has a `partition.json`: the owner of the data, for people and for the time when the API object is gone.
 
-{"format": 1, "namespace": "default", "name": "flights", "uid": "6f...", "partition": 3, "spec": {...}}
+    {"format": 1, "namespace": "default", "name": "flights", "uid": "6f...", "partition": 3, "spec": {...}}
 
 `spec` is the topic's, spelled as in the resource; the deletion policy in it decides whether orphaned data may ever be
 deleted. The uid and the partition are in the directory's name too, so the file may be lost without losing the data.

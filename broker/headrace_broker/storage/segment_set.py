@@ -30,7 +30,7 @@ from headrace.core.log.checkpoints import LogPoint
 from headrace.core.log.retention import ClosedSegment, SegmentTimes, segments_below
 from headrace.core.log.segments import BEFORE_ALL_TIMES_MS, DamagedIndexError
 from headrace.core.types import Offset
-from headrace_broker.storage.compaction_files import Span, swap_in
+from headrace_broker.storage.compaction_files import SegmentSpan, swap_in
 from headrace_broker.storage.disk import NotCachedError, ReadAt, fsync_directory, read_blocking, read_cached, shown
 from headrace_broker.storage.recovery import RecoveredLog
 from headrace_broker.storage.segment import Segment, SegmentView, batch_holding, delete_segment
@@ -191,7 +191,7 @@ class SegmentSet:
                 delete_segment(self._directory, base)
         fsync_directory(self._directory)
 
-    def replace(self, span: Span) -> None:
+    def replace(self, span: SegmentSpan) -> None:
         """Swap in the compacted form of some closed segments; then call `replaced`. Blocks. Raises OSError.
 
         After an error only the next opening of the log can see what is there.
@@ -207,7 +207,7 @@ class SegmentSet:
                 self._replace_failed = True
                 raise
 
-    def replaced(self, span: Span, size_bytes: int) -> None:
+    def replaced(self, span: SegmentSpan, size_bytes: int) -> None:
         """Note that one segment of this size stands where those of the span were."""
         first, end = (bisect_left(self._bases, offset) for offset in span)
         for base in self._bases[first + 1 : end]:
@@ -305,7 +305,7 @@ class SegmentSet:
                     )
         return history
 
-    def has(self, span: Span) -> bool:
+    def has(self, span: SegmentSpan) -> bool:
         """Return whether closed segments begin and end where the span does."""
         return all(self._bases[bisect_left(self._bases, offset) :][:1] == [offset] for offset in span)
 
@@ -333,7 +333,7 @@ class SegmentSet:
     def views_since(self, timestamp_ms: int, up_to: Offset, read: ReadAt) -> Iterator[SegmentView]:
         """Yield the segments that start below `up_to`, in order, without those that hold nothing as young as that.
 
-        The first call after a start looks at every segment once. Raises as `view`.
+        The first call after a start reads every segment once. Raises what `view` raises.
         """
         bases, end = self._bases, min(up_to, self.tip.offset)
         index = self._newest.first_since(
@@ -400,7 +400,7 @@ class ClosedSegmentTimes:
             raise NotCachedError
         return self._last[1]
 
-    def look(self, segment: ClosedSegment) -> SegmentTimes:
+    def read_times(self, segment: ClosedSegment) -> SegmentTimes:
         """Return the times. Blocks. Raises OSError."""
         try:
             return self.known(segment)

@@ -5,7 +5,7 @@ Syncs have threads of their own, so that readers of cold data never stand before
 
 `OpenSegments` keeps those closed segments open that were read last, over all logs: a consumer that jumps about in a
 long log finds its segments open, and a thousand logs together still keep to a share of the descriptors that the process
-may have. It is used by every `SegmentSet`, from any thread; nobody waits for the disk while it is locked. A segment
+may have. It is used by every `SegmentSet`, from any thread; no thread waits for the disk while it is locked. A segment
 that is let go of closes with its last reader.
 """
 

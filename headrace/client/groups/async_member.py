@@ -30,7 +30,7 @@ from headrace.core.errors import HeadraceError, LocalError, UnknownGroupError, U
 from headrace.core.groups.assignment import Names
 from headrace.core.groups.events import JoinReceived, Request
 from headrace.core.groups.identity import GroupName
-from headrace.core.groups.status import Report
+from headrace.core.groups.status import GroupReport
 from headrace.core.limits import CONSUMER_LEAVE_MS_MIN, GROUP_REQUEST_TIMEOUT_MS
 from headrace.core.types import PartitionKey
 from headrace.http2.blocking_transport import Response
@@ -88,7 +88,7 @@ class AsyncCoordinatorClient:
             self._forget(error)
             raise
 
-    async def description(self) -> Report:
+    async def description(self) -> GroupReport:
         answer = await self._brokers.retrying(self.what, lambda: self._get_once(requests.description_call(self._group)))
         return requests.description(answer, self._group)
 

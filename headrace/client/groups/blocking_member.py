@@ -35,7 +35,7 @@ from headrace.core.errors import HeadraceError, LocalError, UnknownGroupError, U
 from headrace.core.groups.assignment import Names
 from headrace.core.groups.events import JoinReceived, Request
 from headrace.core.groups.identity import GroupName, GroupType
-from headrace.core.groups.status import Report
+from headrace.core.groups.status import GroupReport
 from headrace.core.limits import (
     CONSUMER_CLOSE_MS_DEFAULT,
     CONSUMER_LEAVE_MS_MIN,
@@ -103,7 +103,7 @@ class CoordinatorClient:
             self._forget(error)
             raise
 
-    def description(self) -> Report:
+    def description(self) -> GroupReport:
         answer = self._brokers.retrying(self.what, lambda: self._get_once(requests.description_call(self._group)))
         return requests.description(answer, self._group)
 

@@ -32,26 +32,26 @@ from headrace.core.groups.assignment import keys_of
 from headrace.core.groups.events import CommitReceived, HeartbeatReceived, JoinReceived
 from headrace.core.groups.identity import GroupState, MemberId
 from headrace.core.groups.membership import (
-    Answered,
     Assigned,
     Doubted,
     Effect,
     Event,
-    Failed,
     GivenUp,
     Identity,
     Left,
     Lost,
     MemberPhase,
+    MembershipAnswered,
+    MembershipFailed,
+    MembershipRefused,
+    MembershipTicked,
     MemberState,
-    Refused,
     Revoke,
     Send,
     Stopped,
-    Ticked,
 )
 from headrace.core.groups.sessions import Silence
-from headrace.core.groups.status import MemberReport, Report
+from headrace.core.groups.status import GroupReport, MemberReport
 from headrace.core.limits import GROUP_LOOK_MS_MAX
 from headrace.core.types import PartitionKey, TopicUid
 
@@ -129,7 +129,7 @@ class GroupMember:
         who = Identity(self._new_member(), options.subscription, options.instance_id, options.max_poll_interval_ms)
         self._state, self._failing_since_ms, self._began_ms = MemberState(who, now_ms), now_ms, now_ms
         self._commit_at_ms = now_ms + (options.auto_commit_interval_ms or 0)
-        return self._step(Ticked(), now_ms)
+        return self._step(MembershipTicked(), now_ms)
 
     def answered(self, sending: Sending, joined: Joined | None, now_ms: int) -> list[Sending]:
         if sending.state is not self._state:
@@ -141,7 +141,7 @@ class GroupMember:
             self._names = {uid: name for uid, name in self._names.items() if any(uid == o.uid for o in owned)}
             self._names = {**self._names, **names}
         self._failing_since_ms = None
-        return self._step(Answered(sending.send.request.request, membership), now_ms)
+        return self._step(MembershipAnswered(sending.send.request.request, membership), now_ms)
 
     def refused(self, sending: Sending, error: HeadraceError, now_ms: int) -> list[Sending]:
         """By the coordinator, on the way there, or by nobody in time."""
@@ -155,7 +155,7 @@ class GroupMember:
         if failing_ms > self._timeout_ms and not self.is_in:
             self._fail(_given_up(self.what, error, failing_ms))
             self._failing_since_ms = now_ms
-        return self._step(Refused(sending.send.request.request, error), now_ms)
+        return self._step(MembershipRefused(sending.send.request.request, error), now_ms)
 
     def look(self, now_ms: int) -> list[Sending]:
         """Time went by."""
@@ -165,7 +165,7 @@ class GroupMember:
             self._presence.seen(now_ms)
         if self._presence.away_ms(now_ms) > self.options.max_poll_interval_ms:
             return self._leave_for_him(now_ms)
-        return self._step(Ticked(), now_ms)
+        return self._step(MembershipTicked(), now_ms)
 
     def die(self, error: BaseException) -> None:
         """Nobody looks after this any more."""
@@ -216,7 +216,7 @@ class GroupMember:
                 self.finding.forget(effect.partitions)
             case Lost(_, reason):
                 self._lose(_thrown_out(self.what, reason))
-            case Failed(error, _):
+            case MembershipFailed(error, _):
                 self._state = None
                 self._fail(error)
             case Left():
@@ -261,7 +261,7 @@ class GroupMember:
         """Whether something that it is given is to be read still."""
         return any(self.finding.is_open(key) for key in self._new())
 
-    def missing(self, report: Report) -> list[str] | None:
+    def missing(self, report: GroupReport) -> list[str] | None:
         """Topics that it wants and nobody reads, where the group has come to rest; None: it has not.
 
         What its coordinator has decided it may say here before this member hears of it: nobody is at rest before he
@@ -276,7 +276,7 @@ class GroupMember:
         read = {topic for member in report.members for topic in member.topics}
         return [name for name in self.options.subscription.names if name not in read]
 
-    def silent(self, report: Report, asked_ms: int) -> tuple[bool, list[str]]:
+    def silent(self, report: GroupReport, asked_ms: int) -> tuple[bool, list[str]]:
         """Whether another member was not heard of since this one came, and has partitions that this one would read.
 
         A process that was killed is such a one: the group is at rest, and its partitions are nobody's. Also what there

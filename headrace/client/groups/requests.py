@@ -22,7 +22,7 @@ from headrace.core.groups import requests
 from headrace.core.groups.assignment import Names
 from headrace.core.groups.events import Membership, OffsetsAsked, Request
 from headrace.core.groups.identity import GroupName, GroupType
-from headrace.core.groups.status import Report, parse_group
+from headrace.core.groups.status import GroupReport, parse_group
 from headrace.core.limits import GROUP_REQUEST_TIMEOUT_MS
 from headrace.core.types import PartitionKey, TopicUid
 
@@ -94,7 +94,7 @@ def offsets(answer: Answer) -> GroupOffsets:
     }
 
 
-def description(answer: Answer, group: GroupName) -> Report:
+def description(answer: Answer, group: GroupName) -> GroupReport:
     """A topic that was created a moment ago may not be among it: its coordinator has not heard of it."""
     return _understood(lambda body: parse_group(body, group.namespace), answer)
 

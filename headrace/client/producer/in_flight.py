@@ -96,7 +96,7 @@ class TimeWarnings:
 
     def _tell(self, seen: _Seen, so_far: str = "") -> None:
         count = self._told[seen] = self._counted[seen]
-        told = Strange(seen.reason, count).told(self._retention_ms[seen.topic])
+        told = Strange(seen.reason, count).warning(self._retention_ms[seen.topic])
         _log.warning("records for %s%s: %s", seen.topic, so_far, told)
 
 

@@ -5,7 +5,7 @@ before the operator dies: the next plan goes on from there. An action that meets
 the rest of its topic's; the next plan decides again. For groups: one write per object and pass, and everything that
 follows from it is planned once it is seen.
 
-A `Change` is one election or reassignment of one partition; a `Budget` bounds how much may change in one pass.
+A `Change` is one election or reassignment of one partition; a `ChangeBudget` bounds how much may change in one pass.
 """
 
 from collections import Counter
@@ -58,7 +58,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Budget:
+class ChangeBudget:
     """The changes that one pass may still make, over all topics. Made anew for each pass, from what is observed."""
 
     returns: int = LEADER_RETURNS_MAX
@@ -67,7 +67,7 @@ class Budget:
     """The number of partitions that each broker leads, whatever their topic."""
 
     @classmethod
-    def of(cls, states: Iterable[PartitionState], observed: Observed) -> "Budget":
+    def of(cls, states: Iterable[PartitionState], observed: Observed) -> "ChangeBudget":
         known = list(states)
         moving = sum(is_copying(state, observed) for state in known)
         return cls(moves=max(0, REASSIGNMENTS_MAX - moving), leads=leaders_of(known, observed))

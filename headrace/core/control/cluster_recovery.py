@@ -1,6 +1,6 @@
 """`headrace cluster recover`: the partitions that stay offline by themselves, and the writes that bring them back.
 
-online ── the API's epochs are not below what brokers know, and its leader leads ──> left alone
+    online ── the API's epochs are not below what brokers know, and its leader leads ──> left alone
     the API went back (restored etcd), or placed the partition anew on another broker (its set was deleted)
         ── every replica has reported ──> the greatest (epoch, end) leads, alone, in epochs above all that is known
         ── one has not ──────────────────> stuck: it may have more (any other such broker is a loss that is named)
@@ -237,7 +237,7 @@ def _best(state: PartitionState, known: Epochs, logs: Mapping[BrokerId, HeldLog]
     holds a log.
 
     Where the API is behind, the leader in the latest epoch comes first: it commits while others are asked. So may one
-    that leads in an epoch before, if nobody has more. An empty log counts where it belongs: of a partition that was
+    that leads in an epoch before, if no other has more. An empty log counts where it belongs: of a partition that was
     never written to.
     """
     replicas, is_behind = state.replicas, _is_behind(state, known, logs)

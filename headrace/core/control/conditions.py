@@ -163,7 +163,7 @@ class Restraint:
         """The ends of intervals by the uid of the object, the reason and `about`; those of the last interval, oldest
         first."""
 
-    def heard(self, uid: str, notices: Iterable[Notice], now_ms: int) -> list[Notice]:
+    def allowed(self, uid: str, notices: Iterable[Notice], now_ms: int) -> list[Notice]:
         """Return the notices to be recorded."""
         self._forget(now_ms)
         told = []

@@ -1,15 +1,17 @@
 """The operator's elections: which broker leads, which is no longer in sync, and which is preferred (design sections 5
 to 7).
 
-led ── the leader is lost, or of an older life ──> elect a renewed member of the ISR under the next leader epoch │ ├──
-nobody can be, and unclean elections are allowed and sane │ │ ──> elect a live replica, its ISR is itself alone,
-announce it │ └── else ──> offline: no leader, the ISR stays as it is ├── the leader drains, leaves, or is to be removed
-──> elect another, if there is one; else it goes on └── the preferred leader is in sync and steady ──> elect it whatever
-else happens: the seats of lost brokers leave the ISR while enough others are in sync
+    led ── the leader is lost, or of an older life ──> elect a renewed member of the ISR under the next leader epoch
+     │                                                  ├── none can be, and unclean elections are allowed and sane
+     │                                                  │     ──> elect a live replica, in sync alone, with an Event
+     │                                                  └── else ──> offline: no leader, the ISR stays as it is
+     ├── the leader drains, leaves, or is to be removed ──> elect another, if there is one; else it goes on
+     └── the preferred leader is in sync and steady ──> elect it
+    whatever else happens: the seats of lost brokers leave the ISR while enough others are in sync
 
-A seat is *renewed* when it is of its broker's present life. A void seat (of an older life) elects nobody and counts
-for nothing, but stays in the ISR while its broker lives: the broker renews it if its log is intact, or gives it up.
-A partition with a single replica is left to its broker, which elects itself (`replication.seats.claim`).
+A seat is *renewed* when it is of its broker's present life. A void seat (of an older life) elects no leader and does
+not count, but stays in the ISR while its broker lives: the broker renews it if its log is intact, or gives it up. A
+partition with a single replica is left to its broker, which elects itself (`replication.seats.claim`).
 
 Invariants: a leader that is elected cleanly is a renewed member of the ISR on a broker that is ready; the ISR only
 shrinks here, by brokers that are lost, under a leader, and never below what must be in sync
@@ -26,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.core.control.actions import Budget, Change, ChangeKind, revised
+from headrace.core.control.actions import Change, ChangeBudget, ChangeKind, revised
 from headrace.core.control.conditions import Condition
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.replication.isr import floor
@@ -109,11 +111,11 @@ class Elections:
 
     spec: TopicSpec
     observed: Observed
-    budget: Budget
+    budget: ChangeBudget
     leads: Counter[BrokerId]
     """The number of the topic's partitions that each live broker leads; kept up to date."""
 
-    def look_at(self, state: PartitionState) -> Change | None:
+    def change_for(self, state: PartitionState) -> Change | None:
         """Return what to write for this partition, if anything."""
         if len(state.replicas) <= 1 or self._waits_for_a_sign_of(state.leader):
             return None

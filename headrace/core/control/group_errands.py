@@ -4,11 +4,11 @@ An errand is a generator: it yields requests to be sent together, is sent their 
 the verdict. Every errand may be repeated: a group that is gone is deleted already, and the coordinator carries a reset
 out once for each id, whatever became of the answers.
 
-reset   what the group has offsets of (unless topics are named) ──> ends and times of their partitions
+    reset   what the group has offsets of (unless topics are named) ──> ends and times of their partitions
             ──> all of them in one request, with the id: all or nothing
     delete  one request
 
-wished ── a place is free ──> asked ── answered ──> a verdict, shown in conditions
+    wished ── a place is free ──> asked ── answered ──> a verdict, shown in conditions
        └───────── its time has come, and it is wished as before ─────────┘
 
 A wish that is withdrawn is forgotten; a new one is asked for at once. A finished errand is repeated only if the
@@ -36,7 +36,7 @@ from headrace.core.groups.assignment import Topics, names_in, partitions_of
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import DeletionReceived, OffsetsAsked, ResetResolved
 from headrace.core.groups.identity import GroupType
-from headrace.core.groups.requests import Call, call_of, parse_offsets
+from headrace.core.groups.requests import GroupCall, call_of, parse_offsets
 from headrace.core.limits import RECONCILE_RESYNC_MS
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, ResetOffsets, ResetTo
 from headrace.core.types import Offset, PartitionKey, TopicUid
@@ -59,7 +59,7 @@ class Result(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ErrandVerdict:
     result: Result
     reason: str
     """The reason in CamelCase, for conditions."""
@@ -68,7 +68,7 @@ class Verdict:
     """The full cause, for the log: the broker, and its answer."""
 
     @classmethod
-    def of(cls, error: HeadraceError) -> "Verdict":
+    def of(cls, error: HeadraceError) -> "ErrandVerdict":
         if isinstance(error, GroupNotEmptyError):
             return cls(Result.NOT_EMPTY, error.code, error.message)
         if error.retriable or error.status >= 500:
@@ -80,13 +80,13 @@ class Verdict:
         return cls(Result.REFUSED, error.code, error.message, cause=f"{error.code}: {error.message}")
 
 
-DONE = Verdict(Result.DONE, "Done")
+DONE = ErrandVerdict(Result.DONE, "Done")
 
 
 Answer: TypeAlias = Any | HeadraceError
 """A JSON body, or the reason why there is none."""
-Errand: TypeAlias = Generator[Sequence[Call], Sequence[Answer], Verdict]
-_NOTHING = Verdict(
+Errand: TypeAlias = Generator[Sequence[GroupCall], Sequence[Answer], ErrandVerdict]
+_NOTHING = ErrandVerdict(
     Result.REFUSED,
     "NothingToReset",
     "the group has no offsets of any topic that is there: name `topics`, from which it is to begin there; else the"
@@ -129,11 +129,11 @@ def errand(group: ConsumerGroup, wish: Wish, topics: Topics) -> Errand:
             return (yield from _reset(group, wish.reset, topics))
         yield from _asked([call_of(group.name, DeletionReceived(_NUMBER), {})])
     except HeadraceError as error:
-        return Verdict.of(error)
+        return ErrandVerdict.of(error)
     return DONE
 
 
-def _reset(group: ConsumerGroup, reset: ResetOffsets, topics: Topics) -> Generator[Any, Any, Verdict]:
+def _reset(group: ConsumerGroup, reset: ResetOffsets, topics: Topics) -> Generator[Any, Any, ErrandVerdict]:
     if reset.to is ResetTo.OFFSETS:
         offsets = _given(reset, topics)
         yield from _check(group, offsets, topics)
@@ -210,7 +210,7 @@ def _looked_up(
     asked = list(keys)
     namespace = quote(group.metadata.namespace, safe="")
     calls = [
-        Call(
+        GroupCall(
             "GET",
             f"/v1/namespaces/{namespace}/topics/{quote(names[key.uid], safe='')}/partitions/{key.partition}/offsets"
             f"?timestamp={moment}&topicUid={quote(key.uid, safe='')}",
@@ -230,7 +230,7 @@ def _offset(answer: Any) -> Offset | None:
     return None if offset is None else Offset(offset)
 
 
-def _asked(calls: Sequence[Call]) -> Generator[Sequence[Call], Sequence[Answer], Sequence[Any]]:
+def _asked(calls: Sequence[GroupCall]) -> Generator[Sequence[GroupCall], Sequence[Answer], Sequence[Any]]:
     """Ask, and raise the first error among the answers."""
     answers = yield calls
     for answer in answers:
@@ -243,7 +243,7 @@ def _asked(calls: Sequence[Call]) -> Generator[Sequence[Call], Sequence[Answer],
 class _Asked:
     wish: Wish
     due_ms: int
-    verdict: Verdict | None = None
+    verdict: ErrandVerdict | None = None
     is_held: bool = False
     """True where it is held by members, as far as is known; then it is due later."""
 
@@ -277,7 +277,7 @@ class GroupAsking:
         self._running |= {asked.wish for asked in chosen}
         return [wished[asked.wish.group] for asked in chosen]
 
-    def answered(self, wish: Wish, verdict: Verdict, now_ms: int) -> bool:
+    def answered(self, wish: Wish, verdict: ErrandVerdict, now_ms: int) -> bool:
         """Note a verdict, and return whether it is new."""
         self._running.discard(wish)
         asked = self._asked.get(wish.group)
@@ -288,7 +288,7 @@ class GroupAsking:
         asked.verdict, asked.due_ms = verdict, now_ms + pause_ms
         return is_new
 
-    def verdicts(self) -> dict[Wish, Verdict]:
+    def verdicts(self) -> dict[Wish, ErrandVerdict]:
         """Return the last verdicts of what is wished for."""
         return {asked.wish: asked.verdict for asked in self._asked.values() if asked.verdict is not None}
 

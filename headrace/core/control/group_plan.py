@@ -1,9 +1,9 @@
 """`plan_groups`: what to do next for the consumer groups of a cluster, and the conditions that their status shows.
 
-finalizer (no data of a group must be left behind) ──> target, conditions ──> ... deleted ──> its coordinator has
-deleted it (`group_errands`) ──> the finalizer goes
+    finalizer (no data of a group must be left behind) ──> target, conditions ──> ...
+    deleted ──> its coordinator has deleted it (`group_errands`) ──> the finalizer goes
 
-Ready         True: Stable, Empty, ProgressOnly (type Spark)
+    Ready         True: Stable, Empty, ProgressOnly (type Spark)
                   False: Pending (no coordinator yet), CoordinatorOffline, Rebalancing, Paused,
                          GroupNotEmpty and DeletionWaits (it is to be deleted), InvalidSpec (`pausedUntil`)
     Paused        True while `spec.pausedUntil` lies ahead
@@ -22,7 +22,7 @@ from typing import Any, assert_never
 
 from headrace.core.control.actions import GroupAction, Notice, SetGroupFinalizers, TopicAction, WriteGroupStatus
 from headrace.core.control.conditions import Condition, by_type, render
-from headrace.core.control.group_errands import Result, Verdict, Wish, wish_of
+from headrace.core.control.group_errands import ErrandVerdict, Result, Wish, wish_of
 from headrace.core.control.group_view import Coordinators, GroupView, Shapes
 from headrace.core.control.internal_topic_plan import plan_offsets_topic, plan_staging_topics
 from headrace.core.groups.identity import GroupState, GroupType
@@ -51,7 +51,7 @@ class Situation:
     """The reason why it has no coordinator; empty where it has one."""
     settled: bool = True
     """True where `trouble` will last."""
-    verdict: Verdict | None = None
+    verdict: ErrandVerdict | None = None
     """The result of the last request for it."""
 
 
@@ -233,7 +233,7 @@ class GroupPlan:
     """The actions of different groups, which do not depend on each other; the most urgent first."""
 
 
-def plan_groups(view: GroupView, verdicts: Mapping[Wish, Verdict], now_ms: int) -> GroupPlan:
+def plan_groups(view: GroupView, verdicts: Mapping[Wish, ErrandVerdict], now_ms: int) -> GroupPlan:
     """Plan for all groups; `verdicts` are the results of requests to brokers; `now_ms` is wall time."""
     coordinators, shapes = Coordinators.of(view), view.shapes()
     actions = []
@@ -288,7 +288,7 @@ def _marked(group: ConsumerGroup, coordinators: Coordinators, situation: Situati
     return SetGroupFinalizers(group, others, "nothing is left of it")
 
 
-def _is_deleted(coordinators: Coordinators, verdict: Verdict | None) -> bool:
+def _is_deleted(coordinators: Coordinators, verdict: ErrandVerdict | None) -> bool:
     """Return whether the coordinator has reported it deleted, or no broker ever can have kept anything of it."""
     return not coordinators.may_be_kept or (verdict is not None and verdict.result is Result.DONE)
 

@@ -1,11 +1,11 @@
 """The planner's view of consumer groups, and the choice of groups that need no check or must wait.
 
-- `GroupView`: the groups as their watch shows them, and the rest as the last pass of the reconcile loop has read it. -
-`GroupResting`: a group rests if nothing was to be done about it, and it, and all that was checked, is as it was. So
-with a thousand groups, of which one changes all the time, a pass costs one. Forgetting everything is always right. -
-`GroupPatience`: a group whose last writes have failed (its status is too large for the API server, a webhook is away
-for its namespace) must block no other group: it has pauses of its own, which double with every failure in a row up to
-PAUSE_MS_MAX and end with a write that lands. A conflict is no failure by itself.
+- `GroupView`: the groups as their watch shows them, and the rest as the last pass of the reconcile loop has read it.
+- `GroupResting`: a group rests if nothing was to be done about it, and it, and all that was checked, is as it was. So
+  with a thousand groups, of which one changes all the time, a pass costs one. Forgetting everything is always right.
+- `GroupPatience`: a group whose last writes have failed (its status is too large for the API server, a webhook is away
+  for its namespace) must block no other group: it has pauses of its own, which double with every failure in a row up to
+  PAUSE_MS_MAX and end with a write that lands. A conflict is no failure by itself.
 
 No I/O; one `GroupResting` and one `GroupPatience` per operator process, used in its event loop.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headrace.core.control.conditions import named_brokers
-from headrace.core.control.group_errands import Verdict, Wish
+from headrace.core.control.group_errands import ErrandVerdict, Wish
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.groups.identity import OFFSETS_TOPIC, TopicShape, coordinator_partition
 from headrace.core.limits import OFFSETS_PARTITIONS, RECONCILE_INTERVAL_MS_MIN, RECONCILE_RESYNC_MS
@@ -205,7 +205,7 @@ def _pause_ms(failures: int) -> int:
 
 class _Seen(NamedTuple):
     group: ConsumerGroup
-    verdict: Verdict | None
+    verdict: ErrandVerdict | None
 
 
 class GroupResting:
@@ -217,7 +217,7 @@ class GroupResting:
         self._around: tuple[object, ...] = ()
         """... the part of it that plans depend on: most pictures are the same in this."""
 
-    def among(self, view: GroupView, verdicts: Mapping[Wish, Verdict]) -> frozenset[str]:
+    def among(self, view: GroupView, verdicts: Mapping[Wish, ErrandVerdict]) -> frozenset[str]:
         """Return the uids of the groups that rest."""
         self._look_around(view)
         said = {wish.group: verdict for wish, verdict in verdicts.items()}
@@ -240,7 +240,7 @@ class GroupResting:
             self._seen = {}
         self._looked_at, self._around = looked_at, around
 
-    def settle(self, view: GroupView, verdicts: Mapping[Wish, Verdict], planned: Collection[str]) -> None:
+    def settle(self, view: GroupView, verdicts: Mapping[Wish, ErrandVerdict], planned: Collection[str]) -> None:
         """Note the groups of `view` that rest: all but `planned`, which have something to be done."""
         said = {wish.group: verdict for wish, verdict in verdicts.items()}
         self._seen = {

@@ -1,10 +1,12 @@
 """The plan for the internal topics: they exist, with the settings that they need. Pure; one write for a topic in one
 pass.
 
-offsets topic: there are no groups ──> it is not made a ConsumerGroup of type Consumer, brokers that take data ──>
-created deleted ──> served as before, with a condition (a finalizer, as Kubernetes' own for volumes that are in use); it
-goes with the last group any of them: edited ──> put back, with an Event; the number of its replicas follows that of the
-brokers, and never falls
+    offsets topic: there are no groups ──> it is not made
+                   a ConsumerGroup of type Consumer, brokers that take data ──> created
+                   deleted ──> served as before, with a condition (a finalizer, as Kubernetes' own for volumes in use);
+                               it goes with the last group
+    any of them:   edited ──> put back, with an Event; the number of its replicas follows that of the brokers, and never
+                   falls
 
 The condition InUse reports an edit that cannot be put back (the partitions, the cluster). A broker makes the topics of
 staged commits for the first writer; nothing guards them against deletion: they are made anew for the next writer, and

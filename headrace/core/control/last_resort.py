@@ -1,11 +1,12 @@
 """The last resort for an offline partition whose seats cannot be renewed: brokers promise, then one is elected.
 
-offline, no member of the ISR can be elected ── a replica's broker is away, drains or is not proved ──> wait for it ──
-all are there ──> ask them (`broker_reports`) ── a member of the ISR reports an intact log ──> it renews its seat in a
-moment: wait ── one has not promised ──────────────────────────────> ask again ── all have, and no member of the ISR is
-intact ──────> the greatest (epoch, end) leads, in sync alone the topic allows unclean elections, a member of the ISR
-runs ── a replica's broker is lost ──> it is not waited for (where all of the ISR are lost, `elections` has elected
-already)
+    offline, no member of the ISR can be elected ── a replica's broker is away, drains or is not proved ──> wait for it
+        ── all are there ──> ask them (`broker_reports`)
+             ── a member of the ISR reports an intact log ──> it renews its seat in a moment: wait
+             ── one has not promised ──────────────────────────────> ask again
+             ── all have, and no member of the ISR is intact ──────> the greatest (epoch, end) leads, in sync alone
+    the topic allows unclean elections, a member of the ISR runs ── a replica's broker is lost ──> it is not waited for
+             (where all of the ISR are lost, `elections` has elected already)
 
 The end is that of the durable log under `Fsync`. Records that only lost logs had are lost: an Event reports that. It
 takes no permission, unlike an unclean election, because all that any replica has was considered. A broker that never
@@ -153,7 +154,7 @@ class PromiseRequests:
             self._last = key
         return {broker: keys for broker, keys in asked.items() if keys}
 
-    def heard(
+    def answered(
         self, asked: Questions, answers: Mapping[BrokerId, Promises]
     ) -> Mapping[PartitionKey, Collection[BrokerId]]:
         """Note `answers`, all that came of a turn, and return the brokers that have not answered, of everything that is

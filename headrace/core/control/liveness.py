@@ -5,17 +5,19 @@ one state may be old: its broker is live for now, but not *proven*, and is given
 and no more: safety comes from epochs (design section 6). After any gap in its own contact with the API server the
 reader calls `restart`: it could not see any change. One `Liveness` per process, used by operator and brokers.
 
-a Pod that was there is gone, or is another of its name ─┐ its container runs no longer, or is not the one that ran ├──>
-the process that ran until then is dead a container that does not run, at our first look ───────┘ a container that runs
-again after we saw it dead ──> no news: its Lease decides
+    a Pod that was there is gone, or is another of its name ─┐
+    its container runs no longer, or is not the one that ran ├──> the process that ran until then is dead
+    a container that does not run, at our first look        ─┘
+    a container that runs again after we saw it dead         ──> no news: its Lease decides
 
 A dead broker is lost at once and until its Lease changes (`Liveness.died`). A wrong guess costs an election and no
 record. A Pod that is to be deleted is not dead: its broker drains.
 
-standing by ── no operator has the operators' Lease, or an earlier life of this very identity does ──> bid ── another
-has it, and it has not changed for its whole duration ─────────────────────> bid bid ── landed ──> acting, for the
-duration from when the write was sent; renewed in time └─ conflict, or no answer ──> look again acting ── not renewed in
-time, or somebody else has it ──> standing by
+    standing by ── no operator has the operators' Lease, or an earlier life of this very identity does ──> bid
+                ── another has it, and it has not changed for its whole duration ─────────────────────> bid
+    bid ── landed ──> acting, for the duration from when the write was sent; renewed in time
+        └─ conflict, or no answer ──> look again
+    acting ── not renewed in time, or another operator has it ──> standing by
 
 A turn that has run out ends, even if it was not checked meanwhile. At most one operator acts at a time, as far as
 clocks run equally fast. Nothing depends on that: every write of an operator is a compare-and-set on what it observed.
@@ -115,10 +117,10 @@ class PodDeaths:
         self._seen: dict[BrokerId, _Look] = {}
 
     def observe(self, pods: Iterable[BrokerPod], now_ms: int) -> Mapping[BrokerId, int]:
-        """Observe all Pods of brokers as they are just now, and return the brokers that died since the last look, with
-        the time of that look.
+        """Observe all Pods of brokers as they are just now, and return the brokers that died since the last
+        observation, with the time of that one.
 
-        A life that began after that look may be a newer one. For a Pod that was dead when it was first seen, it is this
+        A life that began after that time may be a newer one. For a Pod that was dead when it was first seen, it is this
         very moment.
         """
         present = {pod.broker: _Look(pod, now_ms) for pod in pods}

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 
 from headrace.core.control.actions import (
     Action,
-    Budget,
     Change,
+    ChangeBudget,
     CreateSet,
     DeleteOrphanSet,
     ReplaceSet,
@@ -58,7 +58,7 @@ class Round:
     """The facts of a pass beside the topic itself."""
 
     observed: Observed
-    budget: Budget
+    budget: ChangeBudget
     others: Load
     """The load of the brokers by all other topics."""
 
@@ -68,7 +68,7 @@ def tend(topic: Topic, sets: Sequence[PartitionSet], around: Round) -> Tended:
     spec = topic.spec
     states = [state for partition_set in sets for state in partition_set.partitions]
     elections = Elections(spec, around.observed, around.budget, leaders_of(states, around.observed))
-    elected = {state.id: change for state in states if (change := elections.look_at(state))}
+    elected = {state.id: change for state in states if (change := elections.change_for(state))}
     for partition_set in sets:
         for state in partition_set.partitions:
             resorted = resort(spec, partition_set, state, around.observed)
@@ -140,7 +140,7 @@ class _Planner:
         # A set that goes is no load: else it would matter whether it has gone before the rest is placed, or after.
         staying = (topic for topic in topics if not topic.is_going)
         self._load = Load.of(replicas for topic in staying for replicas in _placed(self._sets[topic.uid]))
-        self._budget = Budget.of((s for sets in self._sets.values() for s in _states(sets)), observed)
+        self._budget = ChangeBudget.of((s for sets in self._sets.values() for s in _states(sets)), observed)
 
     def plan_topic(self, topic: Topic) -> list[Action]:
         sets = self._sets[topic.uid]

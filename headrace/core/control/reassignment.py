@@ -1,6 +1,6 @@
 """The reassignment of replicas: another replication factor, a broker that is to leave, brokers that were added.
 
-at rest ── its brokers are not those it should have ──> moving: the new ones are in `replicas` and `adding`,
+    at rest ── its brokers are not those it should have ──> moving: the new ones are in `replicas` and `adding`,
                                                             the old ones go on, in `removing`, at the end of `replicas`
     moving ── a new one is in sync ──> it is no longer `adding`
            ── none is `adding`, and the leader and all live replicas of the target are in sync ──> the old ones go
@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from headrace.core.control.actions import Budget, Change, ChangeKind, is_copying, revised
+from headrace.core.control.actions import Change, ChangeBudget, ChangeKind, is_copying, revised
 from headrace.core.control.conditions import named_brokers
 from headrace.core.control.observed import BrokerState, Observed
 from headrace.core.control.placement import Candidate, Ground, Load, Replicas, level, refit
@@ -53,7 +53,7 @@ def reassign(
     spec: TopicSpec,
     states: Sequence[PartitionState],
     observed: Observed,
-    budget: Budget,
+    budget: ChangeBudget,
     others: Load,
     preferred: Mapping[PartitionId, BrokerId],
 ) -> Reassignment:
@@ -70,7 +70,7 @@ class _Reassigning:
     """The reassignment of one topic in one pass."""
 
     def __init__(
-        self, spec: TopicSpec, states: Sequence[PartitionState], observed: Observed, budget: Budget, others: Load
+        self, spec: TopicSpec, states: Sequence[PartitionState], observed: Observed, budget: ChangeBudget, others: Load
     ) -> None:
         self._spec, self._states, self._observed = spec, states, observed
         self._budget, self._others = budget, others

@@ -1,10 +1,11 @@
 """Data on brokers that no PartitionSet names: it is searched for before anything is placed in its stead, and given
 seats again.
 
-a partition without a place ── it never had one (`Topic.places`) ──> it is new: no broker is asked ── it had one, or the
-topic claims another's data (`headrace.io/adopt-uid`) ──> every broker is asked (`held`) ── one has not answered, or has
-not set aside what it holds ──> wait, and name the broker ── some broker holds it ──> the greatest (epoch, end) leads in
-a new epoch, in sync alone ── none does ──> it is new
+    a partition without a place ── it never had one (`Topic.places`) ──> it is new: no broker is asked
+        ── it had one, or the topic claims another's data (`headrace.io/adopt-uid`) ──> every broker is asked (`held`)
+             ── one has not answered, or has not set aside what it holds ──> wait, and name the broker
+             ── some broker holds it ──> the greatest (epoch, end) leads in a new epoch, in sync alone
+             ── none does ──> it is new
 
 A log that is set aside is closed: no broker leads or votes with it until a PartitionSet names it again, so what a
 broker reports of it stays true. That is what makes the report a promise, and why a log that is still open is waited

@@ -241,7 +241,7 @@ def in_sync(state: PartitionState, observed: Observed) -> int:
     return sum(observed.holds(member) for member in state.isr if member.broker not in state.removing)
 
 
-class Standing(StrEnum):
+class BrokerStanding(StrEnum):
     """A broker's state, where the planner's `Lost` is split by whether the broker is missed: Leases stay for ever."""
 
     READY = BrokerState.READY
@@ -255,18 +255,18 @@ class Standing(StrEnum):
     names it."""
 
 
-def standings(observed: Observed) -> Counter[Standing]:
+def standings(observed: Observed) -> Counter[BrokerStanding]:
     """Return how many brokers there are of each state."""
     named = {broker for found in observed.sets for state in found.partitions for broker in state.replicas}
     return Counter(_standing(broker, observed, named) for broker in observed.brokers.values())
 
 
-def _standing(broker: Broker, observed: Observed, named: Collection[BrokerId]) -> Standing:
+def _standing(broker: Broker, observed: Observed, named: Collection[BrokerId]) -> BrokerStanding:
     if broker.state is not BrokerState.LOST:
-        return Standing(broker.state)
+        return BrokerStanding(broker.state)
     if broker.clean:
-        return Standing.STOPPED if broker.id in observed.expected else Standing.GONE
-    return Standing.GONE if broker.id in observed.leaving and broker.id not in named else Standing.LOST
+        return BrokerStanding.STOPPED if broker.id in observed.expected else BrokerStanding.GONE
+    return BrokerStanding.GONE if broker.id in observed.leaving and broker.id not in named else BrokerStanding.LOST
 
 
 @dataclass(frozen=True, slots=True)

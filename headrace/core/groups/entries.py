@@ -1,8 +1,10 @@
 """The entries of the offsets topic as values (a key and its last value; None: forget it), and the image that they make.
 
-group when its members changed last; what the target was made from; since when it is empty; the last reset member what a
-member sent about itself when it joined target what a member is to have, by the group's assignment epoch current what a
-member has, and what it is to give up: no other member may be given either offset how far the group is in one partition
+    group    when its members changed last; what the target was made from; since when it is empty; the last reset
+    member what a member sent about itself when it joined
+    target   what a member is to have, by the group's assignment epoch
+    current  what a member has, and what it is to give up: no other member may be given either
+    offset   how far the group is in one partition
 
 A group's durable state is nothing but the last value of each of its keys, so that it can be read from a compacted log
 in one pass. An `Image` is that state. Only `apply` changes it, so a coordinator works with what another one would read
@@ -22,7 +24,7 @@ from headrace.core.groups.identity import (
     GroupName,
     GroupType,
     MemberId,
-    Retention,
+    OffsetRetention,
     TopicShape,
 )
 from headrace.core.log.epochs import NO_EPOCH as NO_LEADER
@@ -81,7 +83,7 @@ class GroupValue:
     """The time in milliseconds since 1970 by the coordinator's clock; without meaning while there are members."""
     last_reset: str = ""
     """The id of the last `spec.resetOffsets` that was carried out."""
-    retention: Retention | None = None
+    retention: OffsetRetention | None = None
     """The retention of the ConsumerGroup when it was last seen; None: it was not seen yet, and nothing is forgotten."""
     type: GroupType = GroupType.CONSUMER
     """The type as of its first use, for its whole life: its next coordinator may not see the ConsumerGroup."""

@@ -1,6 +1,6 @@
 """One consumer group, as its coordinator runs it: `step(event, now_ms)` gives what to commit, and what to answer.
 
-dead ── a member joins, or offsets are committed ──> assigning or empty    (with members: `rebalancing`)
+    dead ── a member joins, or offsets are committed ──> assigning or empty    (with members: `rebalancing`)
     empty ── a member joins ──> assigning ──> reconciling ──> stable ── the last member goes ──> empty
     empty ── deleted, or its offsets have expired ──> dead
 
@@ -55,7 +55,14 @@ from headrace.core.groups.events import (
     TopicDeleted,
     TopicsSeen,
 )
-from headrace.core.groups.identity import NO_GROUP_EPOCH, GroupSettings, GroupState, GroupType, MemberId, Retention
+from headrace.core.groups.identity import (
+    NO_GROUP_EPOCH,
+    GroupSettings,
+    GroupState,
+    GroupType,
+    MemberId,
+    OffsetRetention,
+)
 from headrace.core.groups.members import Draft, Members, may_commit, type_problem, unknown_member
 from headrace.core.groups.rebalancing import Sharing
 from headrace.core.groups.records import offset_bytes
@@ -207,7 +214,7 @@ class Group:
                     self._draft.put(OffsetRecord(OffsetKey(self.image.name, partition), None), "its topic was deleted")
             case SettingsSeen(settings):
                 self._settings = self._members.settings = settings
-                self._retention = Retention(settings.offsets_retention_ms)
+                self._retention = OffsetRetention(settings.offsets_retention_ms)
                 self._sharing.configure(settings)
                 self._sessions.stretch(settings.session_ms)
             case Ticked(wall_ms):
@@ -319,7 +326,7 @@ class Group:
         entries, reason = self._draft.take()
         self._answer_who_waits([*self._sessions.by_member] if touched or time_went_by else self._asking, now_ms)
         if time_went_by:
-            self._sessions.look_again()
+            self._sessions.recompute_due()
         effects, self._effects, self._asking = self._effects, [], []
         persist: list[Effect] = [Persist(entries, reason)] if entries else []
         return [*persist, *effects, *([GroupChanged(self.image.name, reason)] if touched else [])]

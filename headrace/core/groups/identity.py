@@ -78,7 +78,7 @@ class Assignor(StrEnum):
     RANGE = "Range"
 
 
-class Retention(NamedTuple):
+class OffsetRetention(NamedTuple):
     """The time for which a group without members keeps its offsets."""
 
     ms: int | None

@@ -1,9 +1,9 @@
 """The invariants of a group, which the simulator and tests can check at any time, on any log.
 
 - **NoDoubleAssignment**: at no time do two members of a group both own a partition with valid epochs. A member owns
-what it believes to own; its epoch is valid as long as it is a member and in the same life of it. No partition is in two
-members' records, so it is enough that none of them claims more than its record has. - Epochs and revisions only rise,
-and none is above the group's.
+  what it believes to own; its epoch is valid as long as it is a member and in the same life of it. No partition is
+  in two members' records, so it is enough that none of them claims more than its record has.
+- Epochs and revisions only rise, and none is above the group's.
 """
 
 from collections.abc import Iterable, Mapping

@@ -2,7 +2,7 @@
 
 A partition without an offset of the group counts from its log's start, and so does one whose offset fell below it:
 deleted records can never be read. An offset above the high watermark is not behind. If the watermarks of a single
-partition are not known, the lag of its topic is not known either: a sum of the rest would look like progress.
+partition are not known, the lag of its topic is not known either: a sum of the rest would seem to be progress.
 
 Coordinators ask leaders with `POST /v1/brokers/{id}/watermarks`. A broker answers for the partitions that it leads and
 is sure of; a partition that it leaves out is not known. Pure.

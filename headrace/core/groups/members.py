@@ -1,12 +1,12 @@
 """The members of a group: joining, heartbeats, leaving, removal, and giving up before being given (KIP-848).
 
-unknown ── join ──> in       (the group's epoch rises)            in ── leave, session expired, too slow ──> unknown
+    unknown ── join ──> in       (the group's epoch rises)            in ── leave, session expired, too slow ──> unknown
     unknown ── join with the instance id of a member that is away or silent ──> in, in its place; the other is unknown
     in ── join ──> in            (its answer was lost, or it lost all: nothing changes, nothing counts as given up)
     in, static ── absence ──> away ── join ──> in                      away ── session expired ──> unknown
 
-settled ── the target lacks something it has ──> revoking ── it reports that it did, or is away ──> waiting, settled
-└─────── the target has something more ──> waiting (for others to give up) ── each that is free ──> settled
+    settled ── the target lacks something it has ──> revoking ── it reports that it did, or is away ──> waiting, settled
+       └─────── the target has something more ──> waiting (for others to give up) ── each that is free ──> settled
 
 A member that is refused with UnknownMember, FencedMember or FencedInstance must give up all it has: the coordinator
 counts on it. A static member that is alive is never replaced: the second process of its instance id waits. A member's
@@ -207,13 +207,13 @@ class Members:
             self._take_over(holder, event, now_ms)
         else:
             self._enter(event)
-        session = self._sessions.hear(event.member, now_ms, self.settings.session_ms)
+        session = self._sessions.refresh(event.member, now_ms, self.settings.session_ms)
         session.unaware_until_ms = session.expires_ms
 
     def heartbeat(self, event: HeartbeatReceived, now_ms: int) -> None:
         """Take a heartbeat. Raises UnknownMemberError, FencedInstanceError and FencedMemberError."""
         current = self._checked(event)
-        session = self._sessions.hear(event.member, now_ms, self.settings.session_ms)
+        session = self._sessions.refresh(event.member, now_ms, self.settings.session_ms)
         if event.subscription is not None:
             self._describe(event.member, replace(self._image.members[event.member], subscription=event.subscription))
         if (event.epoch, event.revision) != current.mark:
@@ -235,7 +235,7 @@ class Members:
             self._remove(event.member, "left")
             return
         current = self._image.currents[event.member]
-        self._sessions.hear(event.member, now_ms, self.settings.session_ms)
+        self._sessions.refresh(event.member, now_ms, self.settings.session_ms)
         if not current.away:
             self._draft.put_current(
                 event.member, replace(current, revoking={}, away=True), f"{event.member} is away for a while"

@@ -1,10 +1,11 @@
 """A member of a group as its own process sees it: `step(event, now_ms)` returns what to send, read and stop reading.
 
-joining ── answered ──> in joining ── refused for now, or not answered ──> joining, after a pause in ── answered: the
-same ──> in, heartbeats on in ── answered: more ──> in, reads it in ── answered: less ──> in, gives it up, then reports
-it at once in ── UnknownMember, FencedMember; a session without an answer; too slow to give up ──> all lost, joining
-joining, in ── FencedInstance, or refused for good ──> all lost, gone joining, in ── stopped ──> leaving ── answered,
-refused, or not answered in time ──> gone
+    joining ── answered ──> in       joining ── refused for now, or not answered ──> joining, after a pause
+    in ── answered: the same ──> in, heartbeats on
+    in ── answered: more ──> in, reads it        in ── answered: less ──> in, gives it up, then reports it at once
+    in ── UnknownMember, FencedMember; a session without an answer; too slow to give up ──> all lost, joining
+    joining, in ── FencedInstance, or refused for good ──> all lost, gone
+    joining, in ── stopped ──> leaving ── answered, refused, or not answered in time ──> gone
 
 Everything is measured from when a request was sent, which is before the coordinator got it: so the member knows that it
 has lost everything before the coordinator gives it to others, as long as it is ticked at `next_ms`, or `holds` is
@@ -49,14 +50,14 @@ GROUP_LEAVE_MS_MAX = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class MembershipAnswered:
     request: int
     membership: Membership | None
     """The membership; None: of a request to leave."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class MembershipRefused:
     """The request was refused, by the coordinator or a broker on the way, or failed, by connections and time limits."""
 
     request: int
@@ -64,7 +65,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticked:
+class MembershipTicked:
     """The time `MemberState.next_ms` is reached; an earlier tick does no harm."""
 
 
@@ -95,7 +96,7 @@ class Stopped:
     """True where another process of the same instance id will take over: partitions wait for it."""
 
 
-Event: TypeAlias = Answered | Refused | Ticked | Subscribed | GivenUp | Doubted | Stopped
+Event: TypeAlias = MembershipAnswered | MembershipRefused | MembershipTicked | Subscribed | GivenUp | Doubted | Stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class MembershipFailed:
     """The effect of a permanent failure: this member will not be in the group again."""
 
     error: HeadraceError
@@ -153,7 +154,7 @@ class Left:
     reason: str
 
 
-Effect: TypeAlias = Send | Assigned | Revoke | Lost | Failed | Left
+Effect: TypeAlias = Send | Assigned | Revoke | Lost | MembershipFailed | Left
 
 
 _NOWHERE: Mark = (NO_GROUP_EPOCH, 0)
@@ -245,11 +246,11 @@ class MemberState:
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         """Return what to do, in this order."""
-        sent_ms = self._heard(event) if isinstance(event, Answered | Refused) else None
+        sent_ms = self._heard(event) if isinstance(event, MembershipAnswered | MembershipRefused) else None
         if self.phase is MemberPhase.IN and now_ms >= self.valid_until_ms:
             self._lose(self._why_over(now_ms), now_ms)
             sent_ms = None
-        if not isinstance(event, Answered | Refused):
+        if not isinstance(event, MembershipAnswered | MembershipRefused):
             self._follow(event, now_ms)
         elif sent_ms is not None:
             self._hear(event, sent_ms, now_ms)
@@ -258,7 +259,7 @@ class MemberState:
         effects, self._effects = self._effects, []
         return effects
 
-    def _follow(self, event: Ticked | GivenUp | Subscribed | Doubted | Stopped, now_ms: int) -> None:
+    def _follow(self, event: MembershipTicked | GivenUp | Subscribed | Doubted | Stopped, now_ms: int) -> None:
         match event:
             case GivenUp(ticket):
                 self._give_up(ticket, now_ms)
@@ -269,23 +270,23 @@ class MemberState:
                 self._hurry(now_ms)
             case Stopped(for_a_while):
                 self._stop(for_a_while, now_ms)
-            case Ticked():
+            case MembershipTicked():
                 pass
             case _:
                 assert_never(event)
 
-    def _hear(self, event: Answered | Refused, sent_ms: int, now_ms: int) -> None:
-        if isinstance(event, Refused):
+    def _hear(self, event: MembershipAnswered | MembershipRefused, sent_ms: int, now_ms: int) -> None:
+        if isinstance(event, MembershipRefused):
             self._endure(event.request, event.error, now_ms)
         elif event.membership is None:
             self._end(Left("its coordinator knows it"))
         elif now_ms < self._valid_until_ms:
             self._take(event.request, event.membership, sent_ms, now_ms)
 
-    def _heard(self, event: Answered | Refused) -> int | None:
+    def _heard(self, event: MembershipAnswered | MembershipRefused) -> int | None:
         """Return when the answer's request was sent; None: it is of an earlier life, or was answered before."""
         sent_ms = self._sent.pop(event.request, None)
-        if sent_ms is not None and isinstance(event, Answered) and event.membership is not None:
+        if sent_ms is not None and isinstance(event, MembershipAnswered) and event.membership is not None:
             self._session_ms = event.membership.session_ms
             self._valid_until_ms = max(self._valid_until_ms, sent_ms + self._session_ms)
         return sent_ms
@@ -358,7 +359,7 @@ class MemberState:
         elif is_final and not isinstance(error, UnknownMemberError | FencedMemberError):
             self._lose(error.message, now_ms)
             words = "another process has its instance id" if isinstance(error, FencedInstanceError) else "refused"
-            self._end(Failed(error, words))
+            self._end(MembershipFailed(error, words))
         elif request == self._request:
             self._try_again(error, now_ms)
 
@@ -405,7 +406,7 @@ class MemberState:
         self._leave = AbsenceReceived if for_a_while else LeaveReceived
         self._leave_by_ms, self._send_at_ms = now_ms + GROUP_LEAVE_MS_MAX, now_ms
 
-    def _end(self, effect: Left | Failed) -> None:
+    def _end(self, effect: Left | MembershipFailed) -> None:
         self._forget()
         self.phase = MemberPhase.GONE
         self._effects.append(effect)

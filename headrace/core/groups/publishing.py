@@ -1,10 +1,11 @@
 """The upkeep of ConsumerGroups of the groups that a broker coordinates: when to check each, what to write, how many may
 be new.
 
-changed, lag_changed ──> due ── take ──> checked ── nothing is to be written ──> (until the next change) ^ └─ began ──>
-on its way ── ended ──┘ └──────── hold, failed ────────────┘ the group lives, there is no ConsumerGroup ──> create it
-there is one with another status ──> WriteStatus it is dead, and a broker created its ConsumerGroup ──> delete it; one
-that a user made stays, and is empty
+    changed, lag_changed ──> due ── take ──> checked ──── nothing is to be written ──> (until the next change)
+                              ^                  └─ began ──> on its way ── ended ──┘
+                              └──────── hold, failed ────────────┘
+    the group lives, there is no ConsumerGroup ──> create it    there is one with another status ──> WriteStatus
+    it is dead, and a broker created its ConsumerGroup ──> delete it; one that a user made stays, and is empty
 
 A group is checked when its turn comes, so that a hundred changes, or an hour without API server, cost one write of the
 state at that time. Between two writes of one group lie GROUP_STATUS_INTERVAL_MS, for its lag alone
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headrace.core.errors import ThrottledError
 from headrace.core.groups.identity import GroupName, GroupState
-from headrace.core.groups.status import Report, reported
+from headrace.core.groups.status import GroupReport, reported
 from headrace.core.holders import HolderRate
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, ConsumerGroupStatus, auto_created
 from headrace.core.resources.metadata import Metadata
@@ -275,7 +276,13 @@ Upkeep: TypeAlias = CreateConsumerGroup | WriteStatus | DeleteConsumerGroup
 
 
 def upkeep(
-    resource: ConsumerGroup | None, report: Report, cluster: str, wall_ms: int, *, is_for_lag: bool, is_unused: bool
+    resource: ConsumerGroup | None,
+    report: GroupReport,
+    cluster: str,
+    wall_ms: int,
+    *,
+    is_for_lag: bool,
+    is_unused: bool,
 ) -> Upkeep | None:
     """Return what to do; `is_for_lag`: it is time to show the lag. `is_unused`: there was time enough for a member to
     join."""

@@ -1,8 +1,9 @@
 """The way from a group's members to their partitions: epochs, targets, and the steps to the target.
 
-members, subscriptions, topics, assignor or pause change ──> the epoch rises ──> assigning assigning ── the operator's
-target fits, or ASSIGNMENT_TIMEOUT_MS is over ──> it is committed ──> reconciling reconciling ── all members gave up
-what they must, and got what is free ──> stable the last member goes ──> empty
+    members, subscriptions, topics, assignor or pause change ──> the epoch rises ──> assigning
+    assigning ── the operator's target fits, or ASSIGNMENT_TIMEOUT_MS is over ──> it is committed ──> reconciling
+    reconciling ── all members gave up what they must, and got what is free ──> stable
+    the last member goes ──> empty
 
 Many changes at once cost one assignment: the timeout counts from the first of them. The coordinator makes a target with
 the assignors of `assignment`, the operator with the same ones from the ConsumerGroup's status; `misfit` returns why an

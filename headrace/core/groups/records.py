@@ -34,7 +34,15 @@ from headrace.core.groups.entries import (
     TargetKey,
     TargetRecord,
 )
-from headrace.core.groups.identity import Assignor, GroupEpoch, GroupName, GroupType, MemberId, Retention, TopicShape
+from headrace.core.groups.identity import (
+    Assignor,
+    GroupEpoch,
+    GroupName,
+    GroupType,
+    MemberId,
+    OffsetRetention,
+    TopicShape,
+)
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 
 _NUMBER = 20
@@ -174,7 +182,7 @@ def _read_group(group: GroupName, _: list[Any], raw: Any) -> GroupRecord:
     topics = {name: TopicShape(TopicUid(uid), partitions) for name, (uid, partitions) in raw["topics"].items()}
     inputs = Inputs(topics, Assignor(raw["assignor"]), raw["paused"])
     # Records from before it was written have none.
-    retention = Retention(raw["retentionMs"]) if "retentionMs" in raw else None
+    retention = OffsetRetention(raw["retentionMs"]) if "retentionMs" in raw else None
     value = GroupValue(
         raw["epoch"],
         raw["assignmentEpoch"],

@@ -62,7 +62,7 @@ _UID = re.compile(f"[-._A-Za-z0-9]{{0,{TOPIC_UID_LENGTH_MAX}}}")
 _NUMBERS = re.compile(r"[0-9]{1,4}(,[0-9]{1,4})*")
 
 
-class Call(NamedTuple):
+class GroupCall(NamedTuple):
     """A request in the form of HTTP."""
 
     method: str
@@ -77,30 +77,30 @@ class TopicOffset(NamedTuple):
     value: OffsetValue
 
 
-def call_of(group: GroupName, request: Request, names: Names) -> Call:
+def call_of(group: GroupName, request: Request, names: Names) -> GroupCall:
     """Return the request; `names` of the topics that it names, as far as they are known."""
     base = f"/v1/namespaces/{quote(group.namespace, safe='')}/groups/{quote(group.name, safe='')}"
     match request:
         case JoinReceived(_, member):
-            return Call("PUT", _member_path(base, member), _join_object(request))
+            return GroupCall("PUT", _member_path(base, member), _join_object(request))
         case HeartbeatReceived(_, member):
-            return Call("POST", f"{_member_path(base, member)}/heartbeat", _heartbeat_object(request, names))
+            return GroupCall("POST", f"{_member_path(base, member)}/heartbeat", _heartbeat_object(request, names))
         case LeaveReceived(_, member):
-            return Call("DELETE", _member_path(base, member), None)
+            return GroupCall("DELETE", _member_path(base, member), None)
         case AbsenceReceived(_, member):
-            return Call("DELETE", f"{_member_path(base, member)}?away=true", None)
+            return GroupCall("DELETE", f"{_member_path(base, member)}?away=true", None)
         case CommitReceived(_, offsets, member, epoch, group_type):
             who = {} if member is None else {"memberId": member, "memberEpoch": epoch}
             path = f"{base}/offsets{type_query(group_type)}"
-            return Call("POST", path, {**who, "offsets": _offset_objects(offsets, names)})
+            return GroupCall("POST", path, {**who, "offsets": _offset_objects(offsets, names)})
         case OffsetsAsked(_, partitions):
             asked = [("topic", each) for each in _asked(partitions or (), names)]
             query = urlencode(asked, safe=":,")
-            return Call("GET", f"{base}/offsets{'?' if query else ''}{query}", None)
+            return GroupCall("GET", f"{base}/offsets{'?' if query else ''}{query}", None)
         case ResetResolved(_, reset, offsets):
-            return Call("POST", f"{base}/reset", {"id": reset, "offsets": _offset_objects(offsets, names)})
+            return GroupCall("POST", f"{base}/reset", {"id": reset, "offsets": _offset_objects(offsets, names)})
         case DeletionReceived():
-            return Call("DELETE", base, None)
+            return GroupCall("DELETE", base, None)
         case _:
             assert_never(request)
 

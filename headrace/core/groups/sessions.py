@@ -36,7 +36,7 @@ class Waiting(NamedTuple):
 
 
 @dataclass(slots=True)
-class Session:
+class MemberSession:
     heard_ms: int
     expires_ms: int
     revoke_by_ms: int | None = None
@@ -64,7 +64,7 @@ NEVER: Final = 1 << 62
 
 class Sessions:
     def __init__(self) -> None:
-        self.by_member: dict[MemberId, Session] = {}
+        self.by_member: dict[MemberId, MemberSession] = {}
         self.due_ms = NEVER
         """The time before which no member is overdue, and no heartbeat has waited long enough; maybe not then either,
         as heartbeats do not move it."""
@@ -72,10 +72,10 @@ class Sessions:
     def begin(self, members: Iterable[MemberId], now_ms: int, session_ms: int) -> None:
         """Begin the sessions of a coordinator that has just read its log."""
         for member in members:
-            self.hear(member, now_ms, session_ms)
+            self.refresh(member, now_ms, session_ms)
 
-    def hear(self, member: MemberId, now_ms: int, session_ms: int) -> Session:
-        session = self.by_member.setdefault(member, Session(now_ms, 0))
+    def refresh(self, member: MemberId, now_ms: int, session_ms: int) -> MemberSession:
+        session = self.by_member.setdefault(member, MemberSession(now_ms, 0))
         session.heard_ms, session.expires_ms = now_ms, max(session.expires_ms, now_ms + session_ms)
         self.due_ms = min(self.due_ms, session.expires_ms)
         return session
@@ -83,12 +83,12 @@ class Sessions:
     def keep_waiting(self, waiting: Waiting) -> None:
         self.due_ms = min(self.due_ms, waiting.until_ms)
 
-    def knows(self, session: Session) -> None:
+    def knows(self, session: MemberSession) -> None:
         """Note that the member knows what it is to give up."""
         session.unaware_until_ms = 0
         self.due_ms = min(self.due_ms, session.due_ms)
 
-    def look_again(self) -> None:
+    def recompute_due(self) -> None:
         """Compute the due time again, once all that was due is done."""
         self.due_ms = min((session.due_ms for session in self.by_member.values()), default=NEVER)
 

@@ -1,8 +1,9 @@
 """The status of a group: in its ConsumerGroup, from its two writers, and as the JSON body of a description or a list.
 
-coordinator ── report_of, reported ──> state, epochs, members, topics and lag, last reset and the assignment, once it is
-committed operator ── target_for, assigned ──> the assignment, while `groupEpoch` is above `assignmentEpoch` coordinator
-<── offered_of ── the published assignment
+    coordinator ── report_of, reported ──> state, epochs, members, topics and lag, last reset
+                                     and the assignment, once it is committed
+    operator    ── target_for, assigned ──> the assignment, while `groupEpoch` is above `assignmentEpoch`
+    coordinator <── offered_of ── the published assignment
 
 Each leaves the other's fields alone. An assignment is the operator's from when it is published until the coordinator
 has committed one for that epoch, its own or the operator's: from then on the status shows what members move towards,
@@ -35,7 +36,7 @@ from headrace.core.groups.identity import (
     GroupState,
     GroupType,
     MemberId,
-    Retention,
+    OffsetRetention,
     TopicShape,
 )
 from headrace.core.groups.requests import ANSWER, listed_object, parse_listed
@@ -69,7 +70,7 @@ class MemberReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class GroupReport:
     """The coordinator's report of a group, for clients and for its ConsumerGroup."""
 
     group: GroupName
@@ -83,7 +84,7 @@ class Report:
     """The members in the order of their ids."""
     last_reset: str
     topics: tuple[TopicStatus, ...] = ()
-    retention: Retention | None = None
+    retention: OffsetRetention | None = None
     """The retention; None: not known."""
     type: GroupType = GroupType.CONSUMER
 
@@ -102,11 +103,11 @@ def report_of(
     coordinator: BrokerId,
     topics: Topics,
     lags: Mapping[TopicUid, int | None],
-) -> Report:
+) -> GroupReport:
     """Return the report; `topics` as in `topics_of`; lags that are not among `lags` are not known."""
     inputs = image.group.inputs
     names = {**names_in(inputs.topics), **names_in(topics)}
-    return Report(
+    return GroupReport(
         group=image.name,
         state=state,
         group_epoch=image.group.epoch,
@@ -138,12 +139,12 @@ def _member_report(image: Image, member: MemberId, value: MemberValue, names: Na
     )
 
 
-def with_silences(report: Report, silences: Mapping[MemberId, Silence]) -> Report:
+def with_silences(report: GroupReport, silences: Mapping[MemberId, Silence]) -> GroupReport:
     """Return the report for a client of the coordinator; a ConsumerGroup would be written with every heartbeat."""
     return replace(report, members=tuple(replace(each, silence=silences.get(each.member)) for each in report.members))
 
 
-def reported(resource: ConsumerGroup, report: Report, wall_ms: int) -> ConsumerGroup:
+def reported(resource: ConsumerGroup, report: GroupReport, wall_ms: int) -> ConsumerGroup:
     """Return the ConsumerGroup as the coordinator writes it; equal to `resource` where there is nothing to write."""
     before = resource.status
     is_offered = report.assignment_epoch < before.assignment_epoch <= report.group_epoch
@@ -179,7 +180,7 @@ def _shares(listed: Iterable[TopicPartitions]) -> tuple[TopicShare, ...]:
     return tuple(TopicShare(each.topic, each.partitions) for each in listed if each.topic)
 
 
-def _last_reset(before: LastReset | None, report: Report, wall_ms: int) -> LastReset | None:
+def _last_reset(before: LastReset | None, report: GroupReport, wall_ms: int) -> LastReset | None:
     """Return the last reset as the log has it, whatever the status had before; a dead group's log has none."""
     id_ = report.last_reset
     if report.state is GroupState.DEAD or (before is not None and before.id == id_):
@@ -248,7 +249,7 @@ class GroupSummary(NamedTuple):
     type: GroupType = GroupType.CONSUMER
 
 
-def group_object(report: Report) -> dict[str, Any]:
+def group_object(report: GroupReport) -> dict[str, Any]:
     """Return the description of a group."""
     return {
         "group": report.group.name,
@@ -277,10 +278,10 @@ def group_object(report: Report) -> dict[str, Any]:
     }
 
 
-def parse_group(body: object, namespace: str) -> Report:
+def parse_group(body: object, namespace: str) -> GroupReport:
     """Parse a description, which has no lags."""
     fields = Fields(body, ANSWER)
-    return Report(
+    return GroupReport(
         group=GroupName(namespace, fields.text("group")),
         state=fields.one_of("state", GroupState),
         group_epoch=GroupEpoch(fields.whole("groupEpoch")),

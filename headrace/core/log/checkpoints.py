@@ -1,15 +1,16 @@
 """The small files that a broker keeps beside its segments: their values, and a text with a checksum.
 
-headrace recovery-point 1 5f0c1a2b           one line with a checksum (CRC-32C of everything after it), then
+    headrace recovery-point 1 5f0c1a2b           one line with a checksum (CRC-32C of everything after it), then
     812 512 65536 1767225600000                  lines that a person can read
 
-- `recovery-point`: everything below was verified and is on disk, indexes included; recovery scans from here. -
-`high-watermark-checkpoint`: a lower bound of the high watermark; written now and then. - `log-start-checkpoint`: there
-once records were deleted from the front; records below it are never shown. - `cut-at`: there only after a failed
-`fdatasync`, or for a damaged segment that others have whole. Records above it may not be on disk, or are not what was
-written: the next start cuts there. - `void-before`: a seat of this replica in an older incarnation than this is never
-renewed (design section 6). - `epochs-seen`: the greatest leader epoch that the broker has seen of each partition, a
-promise that outlives the process. One file for all partitions, so that any number of promises is one sync.
+- `recovery-point`: everything below was verified and is on disk, indexes included; recovery scans from here.
+- `high-watermark-checkpoint`: a lower bound of the high watermark; written now and then.
+- `log-start-checkpoint`: there once records were deleted from the front; records below it are never shown.
+- `cut-at`: there only after a failed `fdatasync`, or for a damaged segment that others have whole. Records above it
+  may not be on disk, or are not what was written: the next start cuts there.
+- `void-before`: a seat of this replica in an older incarnation than this is never renewed (design section 6).
+- `epochs-seen`: the greatest leader epoch that the broker has seen of each partition, a promise that outlives the
+  process. One file for all partitions, so that any number of promises is one sync.
 
 These files decide what is kept and who may be elected, so a flipped bit must be noticed. They are used by
 `headrace_broker.storage`, and by the other codecs of sealed text.

@@ -4,8 +4,8 @@ Compaction keeps the last record of each key. It works on closed segments below 
 older than `compaction.minLag`; what has come since the last pass is the dirty part of them. A pass reads the keys of
 the dirty part, then writes all of these segments anew without the records that have a later one, small ones together.
 
-nothing is due ──> Later: check again when a segment is closed, or at `at_ms` enough is dirty | something has been dirty
-for too long | tombstones have been kept for long enough ──> Pass
+    nothing is due ──> Later: check again when a segment is closed, or at `at_ms`
+    enough is dirty | something has been dirty for too long | tombstones have been kept for long enough ──> Pass
 
 Each pass adds a `CleanPoint` to the file `compaction-checkpoint`: the records between the point before and this one are
 compacted since then. Tombstones are kept for `compaction.deleteRetention` from that time on, so that readers that are

@@ -1,6 +1,6 @@
 """The quota of a broker's disk: how much more may be written, and the reserve that stays free. Decisions, no I/O.
 
-open ──> an append that finds no room ──> full ──> measured, with room to spare ──> open
+    open ──> an append that finds no room ──> full ──> measured, with room to spare ──> open
 
 All appends of a broker take from one budget. Measuring takes time while appends go on, so everything is counted in
 bytes taken since the start: a measurement carries how many were taken when it began, and what is appended meanwhile
@@ -72,7 +72,7 @@ class DiskBudget:
             raise self._refusal(size)
         self.taken_bytes += size
 
-    def looked_at_volume(self, free_bytes: int, volume_bytes: int, taken_before: int) -> None:
+    def measured_volume(self, free_bytes: int, volume_bytes: int, taken_before: int) -> None:
         """Note that the file system has so much left for this process, of so much in all."""
         self._free_bytes, self._volume_bytes = free_bytes, volume_bytes
         if self._limits.reserve_bytes is None:

@@ -4,7 +4,7 @@ It owns the durable end of one replica's log, from the opening of the log until 
 shell appends, carries out effects in their order, and reports back; it decides nothing. A waiter for an append waits
 for the partition's high watermark (`headrace.core.replication.leadership`), of which `vouched_end` is one vote.
 
-Fsync       appended ──> Sync ──> synced ──> next Sync where more has come
+    Fsync       appended ──> Sync ──> synced ──> next Sync where more has come
     Replicated  appended ──> Sync when `REPLICATED_SYNC_BYTES` have come: recovery stays short
     both        Sync ──> failed ──> GiveUp, for ever: a page whose write failed is clean in the page cache, so that a
                                     second fdatasync would succeed without it
@@ -34,13 +34,13 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class SurrenderSeats:
     """The effect of a failed disk: surrender every seat of the broker, and stop."""
 
     reason: str
 
 
-Effect = Sync | GiveUp
+Effect = Sync | SurrenderSeats
 
 
 @dataclass(slots=True)
@@ -107,10 +107,10 @@ class GroupCommit:
         self._wanted = self._wanted and self.durable_end < self.log_end
         return self._maybe_sync("appended during the last sync")
 
-    def failed(self, reason: str) -> GiveUp:
+    def failed(self, reason: str) -> SurrenderSeats:
         """Note that the sync failed: what it covered may or may not be on disk, and nothing can ever decide that."""
         self._in_flight, self._failed = None, True
-        return GiveUp(f"fdatasync failed: {reason}")
+        return SurrenderSeats(f"fdatasync failed: {reason}")
 
     def _maybe_sync(self, reason: str) -> list[Sync]:
         due = self._wanted or self._unsynced_bytes >= REPLICATED_SYNC_BYTES

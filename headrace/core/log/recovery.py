@@ -3,7 +3,7 @@
 A log is trusted below its recovery point and scanned above it, batch by batch, to the first one that was not written
 whole or does not follow from the one before:
 
-wanted ──(more bytes)──> kept ──> kept ──> ... ──> cut | end of the last segment
+    wanted ──(more bytes)──> kept ──> kept ──> ... ──> cut | end of the last segment
 
 Invariants: offsets of kept batches have no gap, epochs never fall, every kept batch above the recovery point has its
 CRC checked. A cut is final: everything after it goes, later segments included.

@@ -3,8 +3,9 @@
 Whole closed segments go, oldest first, and only below the high watermark; readers do not matter.
 
 - By size: the oldest segment goes while the rest still has `retention.bytes`. A log so has that much, and up to a
-segment more. - By time: a segment goes when its newest record is older than `retention.time`. A time that lies in the
-future shows no age, so there the time of the last write counts: one wrong clock must not keep a log for ever.
+  segment more.
+- By time: a segment goes when its newest record is older than `retention.time`. A time in the future
+  shows no age, so there the time of the last write counts: one wrong clock must not keep a log for ever.
 
 A segment in which compaction has left no record has no age, and goes with the next one that has. The segment that is
 written to is never deleted; where its newest record is too old, the log goes on in another one (`is_over`).

@@ -3,7 +3,7 @@
 A segment is a run of batches in one `.log` file, named after the offset of its first record, with two sparse indexes
 beside it. Only the last segment is written to; the others are closed and never change.
 
-.index      offset - base u32 | position u32 | crc32c of the 8 bytes before u32
+    .index      offset - base u32 | position u32 | crc32c of the 8 bytes before u32
     .timeindex  greatest time of a record below the offset i64 | offset - base u32 | crc32c of the 12 bytes before u32
 
 An entry is due for each batch that starts at least `INDEX_INTERVAL_BYTES` after the last entry's, so the batches alone

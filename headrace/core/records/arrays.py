@@ -4,9 +4,9 @@ The users' values are checked here: `str` becomes UTF-8, `bytes` and None stay, 
 without a copy where that can be, whatever layout they have (views, dictionaries, run-end encoded, extensions that store
 text or bytes). Any other type is a TypeError that names the remedy.
 
-`pa.array` asks pandas about whatever it is given, and imports it where it is installed: 0.2 s of a client's start, and
-impossible while the interpreter ends. So what `send` gathered becomes Arrow by `bytes_array` and `number_array`
-(and `to_numpy` is `long_numbers` and `entry_ends`). `pyarrow.compute` would take 0.03 s.
+`pa.array` asks pandas about every value, and imports it where it is installed: 0.2 s of a client's start, and
+impossible while the interpreter ends. So what `send` gathered becomes Arrow by `bytes_array` and `number_array` (and
+`to_numpy` is `long_numbers` and `entry_ends`). `pyarrow.compute` would take 0.03 s.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -6,12 +6,12 @@ there are exactly the buffers that the schema needs, that they lie within the bo
 are decompressed. Every read is of a slice that has the metadata and no more: a pointer out of it is a
 CorruptBatchError.
 
-body          0xFFFFFFFF | i32 metadata length | flatbuffer Message | buffers, each at a multiple of 8
+    body          0xFFFFFFFF | i32 metadata length | flatbuffer Message | buffers, each at a multiple of 8
     Message       fields: 0 version, 1 header type (3 = RecordBatch), 2 header, 3 body length
     RecordBatch   fields: 0 length, 1 nodes [(length, null count)], 2 buffers [(offset, length)], 3 compression
     source        Arrow columnar format, "Encapsulated message format"; FlatBuffers internals, "Tables"
 
-A broker relies on a header's times: the time index, retention and look-ups by time know nothing else. So it reads the
+A broker relies on a header's times: the time index, retention and searches by time use nothing else. So it reads the
 column that they must agree with (`read_times`), eight bytes a record, before it takes a batch; a compressed column is
 decompressed alone. `raw.split_batches` calls it; `time_rules` compares the times with what a topic allows.
 """

@@ -6,7 +6,7 @@ small batches do not carry a thousand descriptions of the same four columns. `do
 `decode_batch` trusts nothing: header, CRC, message metadata and buffers are checked before pyarrow sees the body, and
 pyarrow validates the arrays in full. Any byte string gives a batch or a CorruptBatchError; it is an
 UnreadableBatchError where the bytes are what was written, so that they can never be decoded. Decoded arrays are views
-of the buffer they came from and keep it alive. Called by clients, and by the broker for JSON and for looking up times.
+of the buffer they came from and keep it alive. Called by clients, and by the broker for JSON and for finding times.
 
 `check_body` is the same for what a broker is about to append: what it lets pass can be decoded. It copies nothing of a
 body that is not compressed, and of one that is it makes what a reader would make.
@@ -221,7 +221,7 @@ def decode_batch(buffer: bytes | bytearray | memoryview | pa.Buffer, at: int = 0
     """Return the batch that starts at byte `at`, without a copy (one where its body is not aligned to 8 bytes in
     memory).
 
-    Raises CorruptBatchError for whatever is not exactly one batch with records.
+    Raises CorruptBatchError for anything but exactly one batch with records.
     """
     source = pa.py_buffer(buffer)
     batch = memoryview(source).cast("B")[at:]

@@ -1,8 +1,9 @@
 """The records that compaction keeps: the last one of each key, and the batches without the others. Pure.
 
-batch ──> a control batch, or one beyond the records that are known: passed on as it is ──> one that was written so that
-it cannot be decoded: the same, and counted ──> one that holds how far a producer has come: stands for itself ──> any
-other joins the batches before it, until they are large enough, differ, or `flush` ends them
+    batch ──> a control batch, or one beyond the records that are known: passed on as it is
+          ──> one that was written so that it cannot be decoded: the same, and counted
+          ──> one that holds how far a producer has come: stands for itself
+          ──> any other joins the batches before it, until they are large enough, differ, or `flush` ends them
 
 `LatestRecords` serves one pass over one log and is bounded: it takes whole batches while there is room, and knows all
 up to an offset (`end`). An offset below `end` is in it if its key has no later record below `end`. Keys are compared as
@@ -113,7 +114,7 @@ class ProducersLast:
             last = self._last.setdefault(header.producer_id, deque(maxlen=PRODUCER_BATCHES_REMEMBERED))
             last.append(header.base_offset)
 
-    def tell(self, header: BatchHeader) -> bool:
+    def must_stay(self, header: BatchHeader) -> bool:
         """Return whether this batch must stay the one of its producer that it is."""
         if header.producer_id not in self._remembered:
             return False
@@ -248,7 +249,7 @@ class BatchCompactor:
         except UnreadableBatchError:
             self.tally.unreadable.append(header.base_offset)
             return [*self.flush(), [content]]
-        tells_producer = self._keep.producers.tell(header)
+        tells_producer = self._keep.producers.must_stay(header)
         if not tells_producer and self._run is not None and self._run.takes(piece):
             self._run.join(piece)
             return []

@@ -4,9 +4,9 @@ Records of `timestampType: CreateTime` bring their own times, and retention coun
 for its topic as it is written, and a time in the future shows no age.
 
 - Refused, and nothing of the request is written: a time outside of `timestamps.beforeMax` and `timestamps.afterMax`
-(Kafka's `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`, KIP-937), or outside of the years 1970
-to 9999, as microseconds or nanoseconds do where milliseconds are meant. - Taken, with a warning: a time that is older
-than `retention.time`, or more than an hour ahead.
+  (Kafka's `message.timestamp.before.max.ms` and `message.timestamp.after.max.ms`, KIP-937), or outside of the years
+  1970 to 9999, as microseconds or nanoseconds do where milliseconds are meant.
+- Taken, with a warning: a time that is older than `retention.time`, or more than an hour ahead.
 
 `now_ms` is the clock of the caller: the leader's, or for warnings of its own a client's. It is called by
 `headrace_broker.partition.partition`, the routes, the coordinators of writers, and by producers, who know no more of
@@ -51,7 +51,7 @@ class Strange(NamedTuple):
     reason: Reason
     records: int
 
-    def told(self, retention_ms: int | None) -> str:
+    def warning(self, retention_ms: int | None) -> str:
         """Return a sentence for the writer; `retention_ms` is the topic's."""
         what = "1 record is" if self.records == 1 else f"{self.records:,} records are"
         return f"{what} {self.what_happens(self.reason, retention_ms)}"

@@ -23,7 +23,7 @@ from headrace.core.groups.identity import (
     GroupState,
     GroupType,
     MemberId,
-    Retention,
+    OffsetRetention,
 )
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.core.resources.metadata import API_VERSION, DEFAULT_CLUSTER, InvalidResourceError, Metadata, Object
@@ -357,7 +357,7 @@ class ConsumerGroup:
 
 
 def auto_created(
-    name: GroupName, cluster: str, retention: Retention | None = None, group_type: GroupType = GroupType.CONSUMER
+    name: GroupName, cluster: str, retention: OffsetRetention | None = None, group_type: GroupType = GroupType.CONSUMER
 ) -> dict[str, Any]:
     """Return the manifest with which a broker creates a group that no user asked for: held from the first moment.
 

@@ -5,9 +5,10 @@ of addresses, nothing more: safety comes from epochs. A reader judges by its own
 Lease change; the timestamps in it are for people. By the Lease `<cluster>-operator` one of several operators acts; it
 does not carry the cluster's label, which is for the Leases of brokers.
 
-this machine all brokers listen on loopback (`headrace dev`): URLs of loopback StatefulSet the chart's pods:
-`<cluster>-<id>.<cluster>.<namespace>.svc`, with `.cluster.local` or without by hand brokers that people start on other
-hosts: any host but loopback and link-local ones, where other services of a machine and of clouds listen
+    this machine all brokers listen on loopback (`headrace dev`): URLs of loopback
+    StatefulSet     the chart's pods: `<cluster>-<id>.<cluster>.<namespace>.svc`, with `.cluster.local` or without
+    by hand brokers that people start on other hosts: any host but loopback and link-local ones, where
+                    other services of a machine and of clouds listen
 
 A Lease can be written by more than its broker, and its URL gets requests of brokers, operators, Prometheus and
 clients. A broker knows by its own URL which of the three it is in, an operator by where it runs (`Whereabouts`, one

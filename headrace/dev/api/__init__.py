@@ -1,7 +1,7 @@
 """The embedded Kubernetes API of `headrace dev`: the part that kubectl, kopf and `kubernetes.aio` need, over one SQLite
 file.
 
-__main__ -> server -> routes, requests        the aiohttp shell, and what a request asks for
+    __main__ -> server -> routes, requests        the aiohttp shell, and what a request asks for
                        -> logs, proxy             `kubectl logs`, and the way to Services and Pods
                 -> operations                     create, get, list, replace, patch, delete
                    -> strategy, validation, schemas, object_meta, patches, listing

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from headrace.dev.api.definitions import complete_definition, read_definition
-from headrace.dev.api.kinds import Column, Kind
+from headrace.dev.api.kinds import ResourceKind, TableColumn
 from headrace.dev.api.objects import GroupResource, Object
 from headrace.dev.api.pods import POD_COLUMNS, STATEFUL_SET_COLUMNS, complete_pod, complete_stateful_set
 from headrace.dev.api.secrets import SECRET
@@ -105,16 +105,16 @@ def _count(obj: Object, now: datetime) -> int:
 
 
 EVENT_COLUMNS = (
-    Column("Last Seen", "string", "When the event was last seen.", _seen("lastTimestamp")),
-    Column("Type", "string", "Normal or Warning.", _text(".type")),
-    Column("Reason", "string", "Why the event was recorded, in one word.", _text(".reason")),
-    Column("Object", "string", "The object that the event is about.", _about),
-    Column("Subobject", "string", "The part of the object.", _text(".involvedObject.fieldPath"), 1),
-    Column("Source", "string", "Who recorded the event.", _source, 1),
-    Column("Message", "string", "What happened.", lambda obj, now: _text(".message")(obj, now).strip()),
-    Column("First Seen", "string", "When the event was first seen.", _seen("firstTimestamp"), 1),
-    Column("Count", "string", "How often the event was seen.", _count, 1),
-    Column("Name", "string", "The event's own name.", name_column().cell, 1, "name"),
+    TableColumn("Last Seen", "string", "When the event was last seen.", _seen("lastTimestamp")),
+    TableColumn("Type", "string", "Normal or Warning.", _text(".type")),
+    TableColumn("Reason", "string", "Why the event was recorded, in one word.", _text(".reason")),
+    TableColumn("Object", "string", "The object that the event is about.", _about),
+    TableColumn("Subobject", "string", "The part of the object.", _text(".involvedObject.fieldPath"), 1),
+    TableColumn("Source", "string", "Who recorded the event.", _source, 1),
+    TableColumn("Message", "string", "What happened.", lambda obj, now: _text(".message")(obj, now).strip()),
+    TableColumn("First Seen", "string", "When the event was first seen.", _seen("firstTimestamp"), 1),
+    TableColumn("Count", "string", "How often the event was seen.", _count, 1),
+    TableColumn("Name", "string", "The event's own name.", name_column().cell, 1, "name"),
 )
 
 
@@ -141,7 +141,7 @@ def _complete_lease(obj: Object, old: Object | None, now: datetime) -> None:
         raise invalid(GroupResource("coordination.k8s.io", "Lease"), obj["metadata"]["name"], [cause])
 
 
-_LEASE = Kind(
+_LEASE = ResourceKind(
     group="coordination.k8s.io",
     version="v1",
     kind="Lease",
@@ -153,7 +153,7 @@ _LEASE = Kind(
     create_on_update=True,
     complete=_complete_lease,
 )
-_NAMESPACE = Kind(
+_NAMESPACE = ResourceKind(
     group="",
     version="v1",
     kind="Namespace",
@@ -169,7 +169,7 @@ _NAMESPACE = Kind(
     name_is_label=True,
     complete=_complete_namespace,
 )
-_POD = Kind(
+_POD = ResourceKind(
     group="",
     version="v1",
     kind="Pod",
@@ -184,7 +184,7 @@ _POD = Kind(
     fields=frozenset({"spec.nodeName", "status.phase"}),
     complete=complete_pod,
 )
-_STATEFUL_SET = Kind(
+_STATEFUL_SET = ResourceKind(
     group="apps",
     version="v1",
     kind="StatefulSet",
@@ -198,7 +198,7 @@ _STATEFUL_SET = Kind(
     unconditional_update=True,
     complete=complete_stateful_set,
 )
-_DEFINITION = Kind(
+_DEFINITION = ResourceKind(
     group="apiextensions.k8s.io",
     version="v1",
     kind="CustomResourceDefinition",
@@ -216,7 +216,7 @@ _DEFINITION = Kind(
     read=read_definition,
     complete=complete_definition,
 )
-_EVENT = Kind(
+_EVENT = ResourceKind(
     group="",
     version="v1",
     kind="Event",
@@ -231,7 +231,7 @@ _EVENT = Kind(
     fields=EVENT_FIELDS,
     complete=complete_event,
 )
-_EVENT_VIEW = Kind(
+_EVENT_VIEW = ResourceKind(
     group="events.k8s.io",
     version="v1",
     kind="Event",

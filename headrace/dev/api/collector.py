@@ -1,6 +1,6 @@
 """The controllers that a bare API server leaves to others: garbage, and the end of namespaces and CRDs.
 
-an object whose owners are all gone                          is deleted
+    an object whose owners are all gone                          is deleted
     `propagationPolicy: Foreground`                              dependents first, then the owner
     `propagationPolicy: Orphan`                                  dependents lose the owner, then the owner goes
     a namespace or definition that is being deleted              its objects first, then itself
@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from headrace.dev.api.builtin import DEFINITIONS, EVENTS, NAMESPACES
 from headrace.dev.api.definitions import CLEANUP_FINALIZER, resource_of
 from headrace.dev.api.objects import GroupResource, Key, Object, copy_of, rfc3339
-from headrace.dev.api.operations import Operations, Target
+from headrace.dev.api.operations import Operations, RequestTarget
 from headrace.dev.api.strategy import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeleteOptions
 
 DEV_EVENT_TTL_S = 3_600
@@ -155,7 +155,7 @@ class Collector:
         kind = self._operations.catalog.of_resource(key.resource)
         obj = self._store.get(key)
         if kind is not None and obj is not None and "deletionTimestamp" not in obj["metadata"]:
-            self._operations.delete(Target(kind, key.namespace, key.name), DeleteOptions())
+            self._operations.delete(RequestTarget(kind, key.namespace, key.name), DeleteOptions())
 
     def _is_garbage(self, key: Key, obj: Object) -> bool:
         if key.resource == EVENTS:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from headrace.dev.api.cel_library import cel
-from headrace.dev.api.kinds import Kind
+from headrace.dev.api.kinds import ResourceKind
 from headrace.dev.api.objects import GroupResource, Object, rfc3339
 from headrace.dev.api.schemas import Schema, custom_shape
 from headrace.dev.api.status import Cause, invalid, invalid_value, required, unsupported_value
@@ -50,7 +50,7 @@ def complete_definition(obj: Object, old: Object | None, now: datetime) -> None:
         obj["status"] = {"conditions": _conditions(now), "acceptedNames": names, "storedVersions": _stored(spec)}
 
 
-def kinds_of(definition: Object) -> tuple[Kind, ...]:
+def kinds_of(definition: Object) -> tuple[ResourceKind, ...]:
     """Return one kind for each version that is served."""
     return tuple(_kind(definition["spec"], version) for version in definition["spec"]["versions"] if version["served"])
 
@@ -59,7 +59,7 @@ def resource_of(definition: Object) -> GroupResource:
     return GroupResource(definition["spec"]["group"], definition["spec"]["names"]["plural"])
 
 
-def _kind(spec: Object, version: Object) -> Kind:
+def _kind(spec: Object, version: Object) -> ResourceKind:
     names = spec["names"]
     raw_schema = version["schema"]["openAPIV3Schema"]
     schema = Schema.parse(raw_schema)
@@ -69,7 +69,7 @@ def _kind(spec: Object, version: Object) -> Kind:
         if columns
         else [age_column()]
     )
-    return Kind(
+    return ResourceKind(
         group=spec["group"],
         version=version["name"],
         kind=names["kind"],

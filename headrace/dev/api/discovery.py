@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from headrace.dev.api.kinds import Catalog, Kind
+from headrace.dev.api.kinds import KindCatalog, ResourceKind
 from headrace.dev.api.objects import Object, api_version
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
@@ -24,12 +24,12 @@ def core_versions() -> Object:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
-def group_list(catalog: Catalog) -> Object:
+def group_list(catalog: KindCatalog) -> Object:
     groups = [group(catalog, name) for name in _groups(catalog) if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def group(catalog: Catalog, name: str) -> Object | None:
+def group(catalog: KindCatalog, name: str) -> Object | None:
     """Return one group; None where it is not served."""
     versions = _versions(catalog, name)
     if not versions:
@@ -38,7 +38,7 @@ def group(catalog: Catalog, name: str) -> Object | None:
     return {"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
-def resource_list(catalog: Catalog, group_name: str, version: str) -> Object | None:
+def resource_list(catalog: KindCatalog, group_name: str, version: str) -> Object | None:
     """Return the resources of one group and version; None where it is not served."""
     resources = [
         entry
@@ -55,7 +55,7 @@ def resource_list(catalog: Catalog, group_name: str, version: str) -> Object | N
     }
 
 
-def aggregated(catalog: Catalog, *, core: bool) -> Object:
+def aggregated(catalog: KindCatalog, *, core: bool) -> Object:
     """Return everything at once: the core group under `/api`, all others under `/apis`."""
     items = []
     for name in _groups(catalog):
@@ -68,23 +68,23 @@ def aggregated(catalog: Catalog, *, core: bool) -> Object:
     return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
 
 
-def _groups(catalog: Catalog) -> Iterable[str]:
+def _groups(catalog: KindCatalog) -> Iterable[str]:
     return dict.fromkeys([*(kind.group for kind in catalog), REVIEW_GROUP])
 
 
-def _versions(catalog: Catalog, name: str) -> list[str]:
+def _versions(catalog: KindCatalog, name: str) -> list[str]:
     if name == REVIEW_GROUP:
         return ["v1"]
     return list(dict.fromkeys(kind.version for kind in catalog if kind.group == name))
 
 
-def _resources(catalog: Catalog, group_name: str, version: str) -> list[Object]:
+def _resources(catalog: KindCatalog, group_name: str, version: str) -> list[Object]:
     if (group_name, version) == (REVIEW_GROUP, "v1"):
         return [_REVIEW]
     return [_aggregated_resource(kind) for kind in catalog if (kind.group, kind.version) == (group_name, version)]
 
 
-def _aggregated_resource(kind: Kind) -> Object:
+def _aggregated_resource(kind: ResourceKind) -> Object:
     resource: Object = {
         "resource": kind.plural,
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
@@ -101,7 +101,7 @@ def _aggregated_resource(kind: Kind) -> Object:
     return resource
 
 
-def _subresource(kind: Kind, name: str) -> Object:
+def _subresource(kind: ResourceKind, name: str) -> Object:
     response = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     if name == "scale":
         response = {"group": "autoscaling", "version": "v1", "kind": "Scale"}

@@ -1,7 +1,7 @@
 """The facts about a kind: its names, its columns, and the two or three ways in which kinds differ.
 
-A `Kind` is made from a CustomResourceDefinition (`definitions`) or stands in `builtin`. The `Catalog` holds those
-that are served; custom ones come and go with their definitions.
+A `ResourceKind` is made from a CustomResourceDefinition (`definitions`) or stands in `builtin`. The `KindCatalog` holds
+those that are served; custom ones come and go with their definitions.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from headrace.dev.api.typed_members import read_outline
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column of a Table. `cell` returns its value for an object at a moment."""
 
     name: str
@@ -36,13 +36,13 @@ def _same(obj: Object) -> Object:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ResourceKind:
     group: str
     version: str
     kind: str
     plural: str
     singular: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     namespaced: bool = True
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -98,27 +98,27 @@ class Kind:
         return self.fields | {"metadata.name", "metadata.namespace"}
 
 
-class Catalog:
+class KindCatalog:
     """The kinds that are served, by (group, version, plural)."""
 
-    def __init__(self, builtin: tuple[Kind, ...]) -> None:
+    def __init__(self, builtin: tuple[ResourceKind, ...]) -> None:
         self._kinds = {(k.group, k.version, k.plural): k for k in builtin}
 
-    def __iter__(self) -> Iterator[Kind]:
+    def __iter__(self) -> Iterator[ResourceKind]:
         return iter(self._kinds.values())
 
-    def find(self, group: str, version: str, plural: str) -> Kind | None:
+    def find(self, group: str, version: str, plural: str) -> ResourceKind | None:
         return self._kinds.get((group, version, plural))
 
-    def of_kind(self, version: str, kind: str) -> Kind | None:
+    def of_kind(self, version: str, kind: str) -> ResourceKind | None:
         """Return the kind with the `apiVersion` and `kind` that objects carry."""
         return next((k for k in self if k.api_version == version and k.kind == kind), None)
 
-    def of_resource(self, resource: GroupResource) -> Kind | None:
+    def of_resource(self, resource: GroupResource) -> ResourceKind | None:
         """Return the kind whose objects are stored under `resource`."""
         return next((k for k in self if k.resource == resource), None)
 
-    def replace_group_resource(self, resource: GroupResource, kinds: tuple[Kind, ...]) -> None:
+    def replace_group_resource(self, resource: GroupResource, kinds: tuple[ResourceKind, ...]) -> None:
         """Serve `kinds`, one for each version, in place of what was served for `resource`."""
         self._kinds = {at: kind for at, kind in self._kinds.items() if kind.resource != resource}
         self._kinds.update({(k.group, k.version, k.plural): k for k in kinds})

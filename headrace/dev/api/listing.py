@@ -225,7 +225,7 @@ class ListOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListPage:
     objects: list[Object]
     revision: int
     rest: str = ""
@@ -233,7 +233,7 @@ class Listing:
     remaining: int = 0
 
 
-def page_of(objects: list[Object], revision: int, options: ListOptions) -> Listing:
+def page_of(objects: list[Object], revision: int, options: ListOptions) -> ListPage:
     """Return the page of `objects`, sorted by place, that `options` ask for. Raises StatusError 400 for a bad token."""
     found = [obj for obj in objects if options.selection.matches(obj)]
     if options.after:
@@ -241,7 +241,7 @@ def page_of(objects: list[Object], revision: int, options: ListOptions) -> Listi
         found = [obj for obj in found if _place(obj) > start]
     page = found[: options.limit] if options.limit else found
     rest = _write_token(_place(page[-1])) if len(page) < len(found) else ""
-    return Listing(page, revision, rest, len(found) - len(page))
+    return ListPage(page, revision, rest, len(found) - len(page))
 
 
 def _place(obj: Object) -> _Place:

@@ -1,8 +1,8 @@
 """`metadata.managedFields`: which manager owns which fields, by which operation. Pure.
 
-Apply      the fields of the applied object are its manager's, and of others only where they say the same
-    Update     the fields that a write changes are its manager's, and nobody else's any more
-    removed    a field that is no more is nobody's
+    Apply      the fields of the applied object are its manager's, and of others only where they say the same
+    Update     the fields that a write changes are its manager's, and no other's any more
+    removed    a field that is removed has no owner
 
 An object without managedFields (kept from before they were recorded, or reset by `[{}]`) stays without them until it is
 applied; then what it had is owned by `before-first-apply`. At most `DEV_UPDATE_MANAGERS_MAX` updaters are kept apart,

@@ -10,7 +10,7 @@ ours.
 import hashlib
 from typing import Any
 
-from headrace.dev.api.kinds import Catalog, Kind
+from headrace.dev.api.kinds import KindCatalog, ResourceKind
 from headrace.dev.api.objects import Object, api_version, to_json
 
 REFERENCE = "#/components/schemas/"
@@ -140,7 +140,7 @@ V2_DOCUMENT = b"\x0a\x032.0"
 know; when neither has one, it reports that there is no such kind."""
 
 
-def index(catalog: Catalog) -> Object:
+def index(catalog: KindCatalog) -> Object:
     """Return where the document of each group and version is; the hash lets clients keep what they have."""
     paths = {}
     for group, version in sorted({(kind.group, kind.version) for kind in catalog}):
@@ -150,7 +150,7 @@ def index(catalog: Catalog) -> Object:
     return {"paths": paths}
 
 
-def document(catalog: Catalog, group: str, version: str) -> Object | None:
+def document(catalog: KindCatalog, group: str, version: str) -> Object | None:
     """Return the document of one group and version; None where it is not served."""
     kinds = [kind for kind in catalog if (kind.group, kind.version) == (group, version)]
     if not kinds:
@@ -168,12 +168,12 @@ def document(catalog: Catalog, group: str, version: str) -> Object | None:
     }
 
 
-def _schema_name(kind: Kind) -> str:
+def _schema_name(kind: ResourceKind) -> str:
     reversed_group = ".".join(reversed(kind.group.split("."))) if kind.group else "io.k8s.api.core"
     return f"{reversed_group}.{kind.version}.{kind.kind}"
 
 
-def _schema(kind: Kind) -> Object:
+def _schema(kind: ResourceKind) -> Object:
     schema: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     if kind.schema is not None:
         schema = dict(kind.schema.raw)
@@ -182,7 +182,7 @@ def _schema(kind: Kind) -> Object:
     return schema | described | {"properties": properties, "x-kubernetes-group-version-kind": [_identity(kind)]}
 
 
-def _paths(kind: Kind) -> Object:
+def _paths(kind: ResourceKind) -> Object:
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
     collection = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
     one = f"{collection}/{{name}}"
@@ -202,7 +202,7 @@ def _paths(kind: Kind) -> Object:
     return paths
 
 
-def _operation(kind: Kind, action: str) -> Object:
+def _operation(kind: ResourceKind, action: str) -> Object:
     operation: dict[str, Any] = {
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": _identity(kind),
@@ -218,5 +218,5 @@ def _operation(kind: Kind, action: str) -> Object:
     return operation
 
 
-def _identity(kind: Kind) -> Object:
+def _identity(kind: ResourceKind) -> Object:
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}

@@ -15,8 +15,8 @@ from typing import Any
 from headrace.dev.api.builtin import BUILTIN_KINDS, DEFINITIONS, NAMESPACES, PODS, SERVICES
 from headrace.dev.api.definitions import kinds_of, resource_of
 from headrace.dev.api.documents import Document
-from headrace.dev.api.kinds import Catalog, Kind
-from headrace.dev.api.listing import Listing, ListOptions, Selection, page_of
+from headrace.dev.api.kinds import KindCatalog, ResourceKind
+from headrace.dev.api.listing import ListOptions, ListPage, Selection, page_of
 from headrace.dev.api.managed_fields import Author, stamped, updated
 from headrace.dev.api.object_meta import finalizer_warnings
 from headrace.dev.api.objects import Key, Object, copy_of, in_order, rfc3339
@@ -48,9 +48,9 @@ from headrace.dev.api.status import (
 )
 from headrace.dev.api.store import Store
 from headrace.dev.api.strategy import (
+    ApiWriteOptions,
     DeleteOptions,
-    WriteOptions,
-    Written,
+    WriteResult,
     check_deletable,
     doomed,
     may_go,
@@ -66,10 +66,10 @@ _SUFFIX_LENGTH = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     """The object or collection of a request."""
 
-    kind: Kind
+    kind: ResourceKind
     namespace: str
     name: str
     subresource: str = ""
@@ -92,25 +92,25 @@ class _Change:
 class Operations:
     def __init__(self, store: Store, now: Callable[[], datetime] | None = None, random: Random | None = None) -> None:
         self.store = store
-        self.catalog = Catalog(BUILTIN_KINDS)
+        self.catalog = KindCatalog(BUILTIN_KINDS)
         self.now = now or (lambda: datetime.now(UTC))
         self._random = random or Random()
         for definition in store.list(DEFINITIONS):
             self._serve(definition)
 
-    def get(self, target: Target) -> Object:
+    def get(self, target: RequestTarget) -> Object:
         current = self._current(target)
         return scale_of(current) if target.subresource == "scale" else target.kind.from_stored(current)
 
-    def list(self, kind: Kind, namespace: str | None, options: ListOptions) -> Listing:
+    def list(self, kind: ResourceKind, namespace: str | None, options: ListOptions) -> ListPage:
         """Return one page of the objects that match; `namespace` None means all namespaces."""
         revision = self.store.revision
         if options.not_older_than > revision:
             raise too_large(options.not_older_than, revision)
         page = page_of(self.store.list(kind.storage, namespace), revision, options)
-        return Listing([kind.from_stored(obj) for obj in page.objects], page.revision, page.rest, page.remaining)
+        return ListPage([kind.from_stored(obj) for obj in page.objects], page.revision, page.rest, page.remaining)
 
-    def create(self, kind: Kind, namespace: str, document: Document, options: WriteOptions) -> Written:
+    def create(self, kind: ResourceKind, namespace: str, document: Document, options: ApiWriteOptions) -> WriteResult:
         try:
             obj, warnings = read_object(kind, document, options.validation)
         except UndecodableError as error:
@@ -121,9 +121,9 @@ class Operations:
         _place_in(meta, namespace)
         if "name" not in meta and "generateName" in meta:
             meta["name"] = meta["generateName"] + self._suffix()
-        return self._insert(Target(kind, namespace, meta.get("name", "")), _Change(obj, warnings), options)
+        return self._insert(RequestTarget(kind, namespace, meta.get("name", "")), _Change(obj, warnings), options)
 
-    def replace(self, target: Target, document: Document, options: WriteOptions) -> Written:
+    def replace(self, target: RequestTarget, document: Document, options: ApiWriteOptions) -> WriteResult:
         if target.kind.create_on_update and self.store.get(target.key) is None:
             return self._create_by_replace(target, document, options)
         current = self._current(target)
@@ -137,7 +137,9 @@ class Operations:
         self._check_version(target, obj["metadata"], current)
         return self._write(target, _Change(obj, warnings), current, options)
 
-    def patch(self, target: Target, media_type: str, document: Document, options: WriteOptions) -> Written:
+    def patch(
+        self, target: RequestTarget, media_type: str, document: Document, options: ApiWriteOptions
+    ) -> WriteResult:
         current = self._current(target)
         if target.subresource == "scale":
             patched = apply_patch(media_type, scale_of(current), document.value)
@@ -153,7 +155,7 @@ class Operations:
         _check_latest(target, obj["metadata"], current)
         return self._write(target, _Change(obj, warnings), current, options)
 
-    def apply(self, target: Target, document: Document, options: WriteOptions) -> Written:
+    def apply(self, target: RequestTarget, document: Document, options: ApiWriteOptions) -> WriteResult:
         """Apply on the server's side: a partial object, whose fields from now on belong to `options.manager`."""
         if target.subresource == "scale":
             return self._apply_scale(target, document, options)
@@ -173,7 +175,7 @@ class Operations:
         _check_latest(target, obj["metadata"], current)
         return self._write(target, change, current, options)
 
-    def delete(self, target: Target, options: DeleteOptions) -> Object:
+    def delete(self, target: RequestTarget, options: DeleteOptions) -> Object:
         """Delete, and return the object as it now is where something still holds it, else a Status that says
         success."""
         current = self._current(target)
@@ -192,12 +194,12 @@ class Operations:
         return target.kind.from_stored(marked)
 
     def delete_collection(
-        self, kind: Kind, namespace: str | None, selection: Selection, options: DeleteOptions
-    ) -> Listing:
+        self, kind: ResourceKind, namespace: str | None, selection: Selection, options: DeleteOptions
+    ) -> ListPage:
         listing = self.list(kind, namespace, ListOptions(selection))
         for obj in listing.objects:
             meta = obj["metadata"]
-            self.delete(Target(kind, meta.get("namespace", ""), meta["name"]), options)
+            self.delete(RequestTarget(kind, meta.get("namespace", ""), meta["name"]), options)
         return listing
 
     def settle(self, key: Key, obj: Object) -> Object:
@@ -207,7 +209,7 @@ class Operations:
             return obj
         return self._put(key, obj)
 
-    def _author(self, target: Target, options: WriteOptions) -> Author:
+    def _author(self, target: RequestTarget, options: ApiWriteOptions) -> Author:
         kind = target.kind if target.kind.stored_as is None else self.catalog.of_resource(target.kind.storage)
         assert kind is not None, "what a view shows is served, too"
         return Author(
@@ -221,20 +223,20 @@ class Operations:
             time=rfc3339(self.now()) if target.subresource != "scale" else "",
         )
 
-    def _current(self, target: Target) -> Object:
+    def _current(self, target: RequestTarget) -> Object:
         current = self.store.get(target.key)
         known = not target.subresource or target.subresource in target.kind.subresources
         if current is None or not known:
             raise not_found(target.kind.resource, target.name)
         return current
 
-    def _create_by_replace(self, target: Target, document: Document, options: WriteOptions) -> Written:
+    def _create_by_replace(self, target: RequestTarget, document: Document, options: ApiWriteOptions) -> WriteResult:
         if isinstance(document.value, dict) and isinstance(document.value.get("metadata"), dict):
             _check_identity(target, document.value["metadata"])
             document.value["metadata"].pop("resourceVersion", None)
         return self.create(target.kind, target.namespace, document, options)
 
-    def _insert(self, target: Target, change: _Change, options: WriteOptions) -> Written:
+    def _insert(self, target: RequestTarget, change: _Change, options: ApiWriteOptions) -> WriteResult:
         kind = target.kind
         self._check_namespace(target)
         obj = prepare_create(kind, kind.to_stored(change.object), str(uuid.uuid4()), self.now())
@@ -245,9 +247,9 @@ class Operations:
             managed = updated(self._author(target, options), None, obj, None)
         obj = stamped(obj, {"metadata": {}}, managed)
         stored = obj if options.dry_run else self._put(target.key, obj)
-        return Written(kind.from_stored(stored), (*change.warnings, *_warnings(kind, stored, {})), created=True)
+        return WriteResult(kind.from_stored(stored), (*change.warnings, *_warnings(kind, stored, {})), created=True)
 
-    def _write(self, target: Target, change: _Change, current: Object, options: WriteOptions) -> Written:
+    def _write(self, target: RequestTarget, change: _Change, current: Object, options: ApiWriteOptions) -> WriteResult:
         obj = target.kind.to_stored(change.object)
         said = obj["metadata"].pop("managedFields", None)
         prepare = prepare_status_update if target.subresource == "status" else prepare_update
@@ -260,25 +262,25 @@ class Operations:
         if written is not current and not options.dry_run:
             written = self.settle(target.key, written)
         warnings = (*change.warnings, *_warnings(target.kind, written, current))
-        return Written(target.kind.from_stored(written), warnings)
+        return WriteResult(target.kind.from_stored(written), warnings)
 
-    def _write_scale(self, target: Target, current: Object, body: Any, options: WriteOptions) -> Written:
+    def _write_scale(self, target: RequestTarget, current: Object, body: Any, options: ApiWriteOptions) -> WriteResult:
         scale = read_scale(body)
         version = (scale.get("metadata") or {}).get("resourceVersion")
         if version not in (None, "", current["metadata"]["resourceVersion"]):
             raise modified(target.kind.resource, target.name)
         written = self._write(target, _Change(copy_of(with_scale(current, scale))), current, options)
-        return Written(scale_of(written.object))
+        return WriteResult(scale_of(written.object))
 
-    def _apply_scale(self, target: Target, document: Document, options: WriteOptions) -> Written:
+    def _apply_scale(self, target: RequestTarget, document: Document, options: ApiWriteOptions) -> WriteResult:
         current = self._current(target)
         patch = read_applied(target.kind, read_applied_scale(target.kind, document))
         applied = apply(self._author(target, options), current, patch, force=options.force)
         scaled = copy_of(with_scale(current, applied.object))
         written = self._write(target, _Change(scaled, managed=applied.managed), current, options)
-        return Written(scale_of(written.object))
+        return WriteResult(scale_of(written.object))
 
-    def _check_version(self, target: Target, meta: Object, current: Object) -> None:
+    def _check_version(self, target: RequestTarget, meta: Object, current: Object) -> None:
         """Check that the writer has read the latest version of the same object."""
         version, found = meta.get("resourceVersion"), current["metadata"]
         if version is None and not target.kind.unconditional_update:
@@ -292,7 +294,7 @@ class Operations:
         if version is not None and version != found["resourceVersion"]:
             raise modified(target.kind.resource, target.name)
 
-    def _check_namespace(self, target: Target) -> None:
+    def _check_namespace(self, target: RequestTarget) -> None:
         """Check that the namespace exists and stays: objects are created only in such."""
         if not target.kind.namespaced:
             return
@@ -332,7 +334,7 @@ class Operations:
         return "".join(self._random.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
 
 
-def _warnings(kind: Kind, obj: Object, old: Object) -> Iterator[str]:
+def _warnings(kind: ResourceKind, obj: Object, old: Object) -> Iterator[str]:
     """Yield Kubernetes' warnings about custom resources, beside those about their fields."""
     return finalizer_warnings(obj["metadata"], old.get("metadata", {})) if kind.schema is not None else iter(())
 
@@ -345,14 +347,14 @@ def _place_in(meta: Object, namespace: str) -> None:
         meta["namespace"] = namespace
 
 
-def _check_identity(target: Target, meta: Object) -> None:
+def _check_identity(target: RequestTarget, meta: Object) -> None:
     name = meta.setdefault("name", target.name)
     if name != target.name:
         raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
     _place_in(meta, target.namespace)
 
 
-def _check_latest(target: Target, meta: Object, current: Object) -> None:
+def _check_latest(target: RequestTarget, meta: Object, current: Object) -> None:
     """Check a patch that names a version, which means the latest one."""
     _check_identity(target, meta)
     latest = current["metadata"]["resourceVersion"]

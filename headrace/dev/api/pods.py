@@ -7,7 +7,7 @@ program that runs the Pod removes it with `gracePeriodSeconds=0` once its proces
 from datetime import datetime
 from typing import Any
 
-from headrace.dev.api.kinds import Column
+from headrace.dev.api.kinds import TableColumn
 from headrace.dev.api.objects import GroupResource, Object
 from headrace.dev.api.status import (
     Cause,
@@ -181,19 +181,19 @@ def _containers(member: str) -> Any:
 
 POD_COLUMNS = (
     name_column(),
-    Column("Ready", "string", "Containers that are ready, of all.", _ready),
-    Column("Status", "string", "What the Pod does.", _phase),
-    Column("Restarts", "string", "How often its containers were started again.", _restarts),
+    TableColumn("Ready", "string", "Containers that are ready, of all.", _ready),
+    TableColumn("Status", "string", "What the Pod does.", _phase),
+    TableColumn("Restarts", "string", "How often its containers were started again.", _restarts),
     age_column(),
-    Column("IP", "string", "The Pod's address.", _or_none(".status.podIP"), 1),
-    Column("Node", "string", "Where it runs.", _or_none(".spec.nodeName"), 1),
-    Column("Nominated Node", "string", "Where it may run.", _or_none(".status.nominatedNodeName"), 1),
-    Column("Readiness Gates", "string", "Conditions of readiness.", _or_none(".spec.readinessGates"), 1),
+    TableColumn("IP", "string", "The Pod's address.", _or_none(".status.podIP"), 1),
+    TableColumn("Node", "string", "Where it runs.", _or_none(".spec.nodeName"), 1),
+    TableColumn("Nominated Node", "string", "Where it may run.", _or_none(".status.nominatedNodeName"), 1),
+    TableColumn("Readiness Gates", "string", "Conditions of readiness.", _or_none(".spec.readinessGates"), 1),
 )
 STATEFUL_SET_COLUMNS = (
     name_column(),
-    Column("Ready", "string", "Pods that are ready, of those wanted.", _ready_replicas),
+    TableColumn("Ready", "string", "Pods that are ready, of those wanted.", _ready_replicas),
     age_column(),
-    Column("Containers", "string", "Names of the template's containers.", _containers("name"), 1),
-    Column("Images", "string", "Images of the template's containers.", _containers("image"), 1),
+    TableColumn("Containers", "string", "Names of the template's containers.", _containers("name"), 1),
+    TableColumn("Images", "string", "Images of the template's containers.", _containers("image"), 1),
 )

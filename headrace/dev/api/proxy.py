@@ -22,9 +22,9 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from headrace.core.limits import API_CONNECT_TIMEOUT_MS
-from headrace.dev.api.kinds import Kind
+from headrace.dev.api.kinds import ResourceKind
 from headrace.dev.api.objects import GroupResource, Object
-from headrace.dev.api.operations import Operations, Target
+from headrace.dev.api.operations import Operations, RequestTarget
 from headrace.dev.api.status import StatusError, bad_request, method_not_allowed, not_found
 from headrace.http2.aiohttp_library import aiohttp
 from headrace.http2.aiohttp_web import web
@@ -184,7 +184,7 @@ _AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """The headers that the client would add to a request that lacks them."""
 
 
-class Proxy:
+class ServiceProxy:
     def __init__(self, operations: Operations, pod_ports: range = ANY_PORT) -> None:
         self._operations = operations
         self._pod_ports = pod_ports
@@ -237,9 +237,9 @@ class Proxy:
         return endpoint_of_service(asked, service, pods, self._random)
 
     def _get(self, kind: str, namespace: str, name: str) -> Object:
-        return self._operations.get(Target(self._kind(kind), namespace, name))
+        return self._operations.get(RequestTarget(self._kind(kind), namespace, name))
 
-    def _kind(self, name: str) -> Kind:
+    def _kind(self, name: str) -> ResourceKind:
         kind = self._operations.catalog.of_kind("v1", name)
         assert kind is not None, "built-in kinds are always served"
         return kind

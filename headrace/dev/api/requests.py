@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from headrace.dev.api.documents import Document
-from headrace.dev.api.kinds import Kind
+from headrace.dev.api.kinds import ResourceKind
 from headrace.dev.api.listing import ListOptions, Selection, parse_fields, parse_labels
 from headrace.dev.api.status import (
     Cause,
@@ -26,7 +26,7 @@ from headrace.dev.api.status import (
     unsupported_value,
 )
 from headrace.dev.api.store import WatchOptions
-from headrace.dev.api.strategy import DeleteOptions, FieldValidation, Propagation, WriteOptions
+from headrace.dev.api.strategy import ApiWriteOptions, DeleteOptions, FieldValidation, Propagation
 
 DEV_MANAGER_NAME_BYTES_MAX = 128
 """The longest name of a manager, as in a kube-apiserver."""
@@ -129,12 +129,12 @@ def _representation(media_type: str, parameters: dict[str, str]) -> Representati
 Query = Mapping[str, str]
 
 
-def read_selection(query: Query, kind: Kind) -> Selection:
+def read_selection(query: Query, kind: ResourceKind) -> Selection:
     labels = parse_labels(query.get("labelSelector", ""))
     return Selection(labels, parse_fields(query.get("fieldSelector", ""), kind.selectable))
 
 
-def read_list_options(query: Query, kind: Kind) -> ListOptions:
+def read_list_options(query: Query, kind: ResourceKind) -> ListOptions:
     selection = read_selection(query, kind)
     limit = _whole_number(query, "limit", 0)
     if causes := _list_causes(query):
@@ -166,7 +166,7 @@ def _list_causes(query: Query) -> list[Cause]:
     return causes
 
 
-def read_watch_options(query: Query, kind: Kind) -> WatchOptions:
+def read_watch_options(query: Query, kind: ResourceKind) -> WatchOptions:
     initial = query.get("sendInitialEvents")
     if initial is not None and query.get("resourceVersionMatch") != "NotOlderThan":
         rule = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
@@ -187,7 +187,9 @@ def is_watch(query: Query) -> bool:
     return _is_true(query.get("watch"))
 
 
-def read_write_options(query: Query, options_kind: str, user_agent: str = "", *, applies: bool = False) -> WriteOptions:
+def read_write_options(
+    query: Query, options_kind: str, user_agent: str = "", *, applies: bool = False
+) -> ApiWriteOptions:
     """Parse the options of a write. `options_kind` is CreateOptions, UpdateOptions or PatchOptions, for the message.
     `user_agent` is the manager of a write that names none; an apply must name one."""
     manager = query.get("fieldManager", "")
@@ -200,7 +202,7 @@ def read_write_options(query: Query, options_kind: str, user_agent: str = "", *,
         raise invalid_options(options_kind, cause)
     dry_run = _dry_run(query.get("dryRun"), options_kind)
     named = manager or _manager_of(user_agent)
-    return WriteOptions(FieldValidation(asked), dry_run, named, applies and _is_true(query.get("force")))
+    return ApiWriteOptions(FieldValidation(asked), dry_run, named, applies and _is_true(query.get("force")))
 
 
 def _manager_causes(manager: str, options_kind: str, *, asked_to_force: bool, applies: bool) -> Iterator[Cause]:

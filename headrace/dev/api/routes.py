@@ -22,10 +22,10 @@ from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
 from headrace.dev.api import discovery, openapi
 from headrace.dev.api.builtin import PODS
 from headrace.dev.api.documents import Document, decode, decode_apply, decode_patch
-from headrace.dev.api.kinds import Kind
-from headrace.dev.api.listing import Listing
+from headrace.dev.api.kinds import ResourceKind
+from headrace.dev.api.listing import ListPage
 from headrace.dev.api.objects import Object, to_json
-from headrace.dev.api.operations import Operations, Target
+from headrace.dev.api.operations import Operations, RequestTarget
 from headrace.dev.api.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from headrace.dev.api.pods import ATTACHING, refuse_to_attach
 from headrace.dev.api.requests import (
@@ -43,7 +43,7 @@ from headrace.dev.api.requests import (
 )
 from headrace.dev.api.status import StatusError, bad_request, method_not_allowed, unsupported_media_type
 from headrace.dev.api.store import Watch, WatchEvent
-from headrace.dev.api.strategy import WriteOptions, Written
+from headrace.dev.api.strategy import ApiWriteOptions, WriteResult
 from headrace.dev.api.tables import IncludeObject, partial_metadata, table
 from headrace.http2.aiohttp_web import web
 
@@ -61,7 +61,7 @@ watches the clock."""
 class EventEncoder:
     """An encoder of events in the form that the client asked for."""
 
-    def __init__(self, kind: Kind, form: Form, include: IncludeObject, now: Callable[[], datetime]) -> None:
+    def __init__(self, kind: ResourceKind, form: Form, include: IncludeObject, now: Callable[[], datetime]) -> None:
         self._kind = kind
         self._form = form
         self._include = include
@@ -154,15 +154,15 @@ _Answer = Awaitable[web.StreamResponse]
 _NO_PAGE = "404 page not found\n"
 
 
-class Routes:
+class ApiRoutes:
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
-        self._of_collection: dict[str, Callable[[web.Request, Kind, Address], _Answer]] = {
+        self._of_collection: dict[str, Callable[[web.Request, ResourceKind, Address], _Answer]] = {
             "GET": self._list_or_watch,
             "POST": self._create,
             "DELETE": self._delete_collection,
         }
-        self._of_object: dict[str, Callable[[web.Request, Target], _Answer]] = {
+        self._of_object: dict[str, Callable[[web.Request, RequestTarget], _Answer]] = {
             "GET": self._get,
             "PUT": self._replace,
             "PATCH": self._patch,
@@ -229,14 +229,16 @@ class Routes:
                 raise method_not_allowed()
             return await answer(request, kind, address)
         if kind.resource == PODS and address.subresource in ATTACHING:
-            pod = self._operations.get(Target(kind, address.namespace or "", address.name))
+            pod = self._operations.get(RequestTarget(kind, address.namespace or "", address.name))
             raise refuse_to_attach(pod, address.subresource)
         answer_object = self._of_object.get(request.method)
         if answer_object is None:
             raise method_not_allowed()
-        return await answer_object(request, Target(kind, address.namespace or "", address.name, address.subresource))
+        return await answer_object(
+            request, RequestTarget(kind, address.namespace or "", address.name, address.subresource)
+        )
 
-    async def _list_or_watch(self, request: web.Request, kind: Kind, address: Address) -> web.StreamResponse:
+    async def _list_or_watch(self, request: web.Request, kind: ResourceKind, address: Address) -> web.StreamResponse:
         representation = _representation(request)
         if is_watch(request.query):
             options = read_watch_options(request.query, kind)
@@ -246,27 +248,27 @@ class Routes:
         listing = self._operations.list(kind, address.namespace, read_list_options(request.query, kind))
         return _answer(request, self._shown_list(request, kind, listing, representation.form))
 
-    async def _create(self, request: web.Request, kind: Kind, address: Address) -> web.Response:
+    async def _create(self, request: web.Request, kind: ResourceKind, address: Address) -> web.Response:
         options = _write_options(request, "CreateOptions")
         document = await _read(request, kind)
         return self._written(request, kind, self._operations.create(kind, address.namespace or "", document, options))
 
-    async def _delete_collection(self, request: web.Request, kind: Kind, address: Address) -> web.Response:
+    async def _delete_collection(self, request: web.Request, kind: ResourceKind, address: Address) -> web.Response:
         selection = read_selection(request.query, kind)
         options = read_delete_options(request.query, await _read_optional(request))
         listing = self._operations.delete_collection(kind, address.namespace, selection, options)
         return _answer(request, self._shown_list(request, kind, listing, Form.OBJECT))
 
-    async def _get(self, request: web.Request, target: Target) -> web.Response:
+    async def _get(self, request: web.Request, target: RequestTarget) -> web.Response:
         obj = self._operations.get(target)
         return _answer(request, self._shown(request, target.kind, obj))
 
-    async def _replace(self, request: web.Request, target: Target) -> web.Response:
+    async def _replace(self, request: web.Request, target: RequestTarget) -> web.Response:
         options = _write_options(request, "UpdateOptions")
         document = await _read(request, target.kind)
         return self._written(request, target.kind, self._operations.replace(target, document, options))
 
-    async def _patch(self, request: web.Request, target: Target) -> web.Response:
+    async def _patch(self, request: web.Request, target: RequestTarget) -> web.Response:
         media_type = request.content_type
         if media_type == APPLY:
             options = _write_options(request, "PatchOptions", applies=True)
@@ -279,17 +281,17 @@ class Routes:
         document = decode_patch(await request.read())
         return self._written(request, target.kind, self._operations.patch(target, media_type, document, options))
 
-    async def _delete(self, request: web.Request, target: Target) -> web.Response:
+    async def _delete(self, request: web.Request, target: RequestTarget) -> web.Response:
         options = read_delete_options(request.query, await _read_optional(request))
         return _answer(request, self._operations.delete(target, options))
 
-    def _written(self, request: web.Request, kind: Kind, written: Written) -> web.Response:
+    def _written(self, request: web.Request, kind: ResourceKind, written: WriteResult) -> web.Response:
         response = _answer(request, self._shown(request, kind, written.object), 201 if written.created else 200)
         for warning in written.warnings:
             response.headers.add("Warning", f"299 - {to_json(warning)}")
         return response
 
-    def _shown(self, request: web.Request, kind: Kind, obj: Object) -> Object:
+    def _shown(self, request: web.Request, kind: ResourceKind, obj: Object) -> Object:
         """Return one object in the form that the client reads; a Scale or a Status is always itself."""
         form = _representation(request).form
         if form is Form.OBJECT or obj["kind"] != kind.kind:
@@ -299,7 +301,7 @@ class Routes:
         meta = {"resourceVersion": obj["metadata"]["resourceVersion"]}
         return table(kind, [obj], meta, _include(request), self._operations.now())
 
-    def _shown_list(self, request: web.Request, kind: Kind, listing: Listing, form: Form) -> Object:
+    def _shown_list(self, request: web.Request, kind: ResourceKind, listing: ListPage, form: Form) -> Object:
         meta: Object = {"resourceVersion": str(listing.revision)}
         if listing.rest:
             meta |= {"continue": listing.rest, "remainingItemCount": listing.remaining}
@@ -380,11 +382,11 @@ def _answer(request: web.Request, document: Object, status: int = 200) -> web.Re
     return web.Response(body=text.encode(), status=status, headers={"Content-Type": representation.media_type})
 
 
-def _write_options(request: web.Request, options_kind: str, *, applies: bool = False) -> WriteOptions:
+def _write_options(request: web.Request, options_kind: str, *, applies: bool = False) -> ApiWriteOptions:
     return read_write_options(request.query, options_kind, request.headers.get("User-Agent", ""), applies=applies)
 
 
-async def _read(request: web.Request, kind: Kind) -> Document:
+async def _read(request: web.Request, kind: ResourceKind) -> Document:
     return decode(await request.read(), request.content_type, kind.kind)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from headrace.dev.api.kinds import Column, Kind
+from headrace.dev.api.kinds import ResourceKind, TableColumn
 from headrace.dev.api.objects import GroupResource, Object
 from headrace.dev.api.status import (
     Cause,
@@ -158,7 +158,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-SECRET = Kind(
+SECRET = ResourceKind(
     group="",
     version="v1",
     kind="Secret",
@@ -167,7 +167,7 @@ SECRET = Kind(
     columns=(
         name_column(),
         path_column("Type", "string", ".type"),
-        Column("Data", "string", "How many keys it holds.", lambda obj, now: len(obj.get("data", {}))),
+        TableColumn("Data", "string", "How many keys it holds.", lambda obj, now: len(obj.get("data", {}))),
         age_column(),
     ),
     description="Secret holds secret data of a certain type.",

@@ -20,15 +20,15 @@ from headrace.core.limits import DEV_REQUEST_BODY_BYTES_MAX
 from headrace.dev.api.builtin import DEFINITIONS, NAMESPACES, SYSTEM_NAMESPACES
 from headrace.dev.api.collector import Collector
 from headrace.dev.api.documents import Document, decode
-from headrace.dev.api.kinds import Kind
+from headrace.dev.api.kinds import ResourceKind
 from headrace.dev.api.logs import PodLogs
 from headrace.dev.api.objects import Key, Object, copy_of
-from headrace.dev.api.operations import Operations, Target
-from headrace.dev.api.proxy import ANY_PORT, Proxy
-from headrace.dev.api.routes import Routes, programs_of_this_machine, refusals
+from headrace.dev.api.operations import Operations, RequestTarget
+from headrace.dev.api.proxy import ANY_PORT, ServiceProxy
+from headrace.dev.api.routes import ApiRoutes, programs_of_this_machine, refusals
 from headrace.dev.api.status import StatusError
 from headrace.dev.api.store import Store
-from headrace.dev.api.strategy import WriteOptions
+from headrace.dev.api.strategy import ApiWriteOptions
 from headrace.http2.aiohttp_web import web
 from headrace.http2.server import Server, serve
 
@@ -84,7 +84,7 @@ async def _review(request: web.Request) -> web.Response:
 
 
 _log = logging.getLogger(__name__)
-_OPTIONS = WriteOptions(manager="headrace-dev")
+_OPTIONS = ApiWriteOptions(manager="headrace-dev")
 _STORE_FILE = "kubernetes.sqlite3"
 _SWEEP_INTERVAL_S = 60
 """The interval of sweeps: Events grow old without any change that would wake the collector."""
@@ -149,10 +149,10 @@ def _install(operations: Operations, definition: Object) -> None:
         return
     # The CRDs belong to this version of Headrace: a data directory of an older one gets the newer schema.
     updated = copy_of(current) | {"spec": copy_of(definition)["spec"]}
-    operations.replace(Target(kind, "", name), Document(updated), _OPTIONS)
+    operations.replace(RequestTarget(kind, "", name), Document(updated), _OPTIONS)
 
 
-def _kind(operations: Operations, version: str, name: str) -> Kind:
+def _kind(operations: Operations, version: str, name: str) -> ResourceKind:
     kind = operations.catalog.of_kind(version, name)
     assert kind is not None, "built-in kinds are always served"
     return kind
@@ -173,9 +173,9 @@ def _application(
 ) -> web.Application:
     app = web.Application(client_max_size=DEV_REQUEST_BODY_BYTES_MAX, middlewares=[refusals, callers])
     add_probes(app)
-    Proxy(operations, pod_ports).add_to(app)
+    ServiceProxy(operations, pod_ports).add_to(app)
     PodLogs(operations, pod_logs).add_to(app)
-    Routes(operations).add_to(app)
+    ApiRoutes(operations).add_to(app)
     return app
 
 

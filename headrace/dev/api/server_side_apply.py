@@ -1,8 +1,8 @@
 """Server-side apply: an object in part, merged into the one that is there, by who owns which field. Pure.
 
-applied, owned by nobody else, or the same         set, and owned
+    applied, owned by no other, or the same            set, and owned
     applied, owned by another and different            a conflict (409); with `force` set, and taken from the other
-    no longer applied, owned by nobody else            removed
+    no longer applied, owned by no other               removed
     no longer applied, owned by others                 left to them
 
 Unlike other writes, an apply is refused for fields that the schema does not know, whatever its `fieldValidation`, and
@@ -32,7 +32,7 @@ from headrace.dev.api.field_sets import (
     step_of,
     with_structs,
 )
-from headrace.dev.api.kinds import Kind
+from headrace.dev.api.kinds import ResourceKind
 from headrace.dev.api.managed_fields import (
     APPLY,
     Author,
@@ -210,7 +210,7 @@ def _spelled(value: Any) -> str:
 _SCALE = ("autoscaling/v1", "Scale")
 
 
-def read_applied(kind: Kind, document: Document) -> Object:
+def read_applied(kind: ResourceKind, document: Document) -> Object:
     """Read an applied object. Raises StatusError 400 where the body is of another kind, 500 where it does not fit the
     schema."""
     patch: Object = document.value
@@ -224,7 +224,7 @@ def read_applied(kind: Kind, document: Document) -> Object:
     return patch
 
 
-def read_merged(kind: Kind, obj: Object) -> Object:
+def read_merged(kind: ResourceKind, obj: Object) -> Object:
     """Return the result of an apply in the form that is stored. Raises UndecodableError."""
     normalize(obj["metadata"])
     if kind.schema is None:
@@ -232,7 +232,7 @@ def read_merged(kind: Kind, obj: Object) -> Object:
     return obj
 
 
-def read_applied_scale(kind: Kind, document: Document) -> Document:
+def read_applied_scale(kind: ResourceKind, document: Document) -> Document:
     """Return an applied Scale as part of the object that it scales. Raises StatusError 400 where it is none."""
     scale: Object = document.value
     _check_type(scale, *_SCALE)
@@ -249,7 +249,7 @@ def duplicate_warnings(document: Document, validation: FieldValidation) -> tuple
     return document.duplicates if validation is FieldValidation.WARN else ()
 
 
-def check_new(kind: Kind, name: str, patch: Object) -> None:
+def check_new(kind: ResourceKind, name: str, patch: Object) -> None:
     """Check an apply that creates: it may, unless it names an object that once was. Raises StatusError."""
     meta = patch.get("metadata") or {}
     if not meta.get("name"):
@@ -268,7 +268,7 @@ def _check_type(patch: Object, version: str, kind: str) -> None:
         raise bad_request(f"invalid object type: {slashed}, Kind={said_kind}")
 
 
-def _undeclared(kind: Kind, patch: Object) -> list[str]:
+def _undeclared(kind: ResourceKind, patch: Object) -> list[str]:
     """Return the paths of the fields that the kind does not have, as far as it is known here."""
     try:
         return kind.read(copy_of(patch))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from headrace.dev.api.kinds import Column, Kind
+from headrace.dev.api.kinds import ResourceKind, TableColumn
 from headrace.dev.api.object_meta import label_errors
 from headrace.dev.api.objects import GroupResource, Object, to_json
 from headrace.dev.api.status import Cause, invalid, invalid_value, required, unsupported_value
@@ -175,7 +175,7 @@ def _address(service: Object, now: datetime) -> str:
     return str(service["spec"].get("clusterIP", "<none>"))
 
 
-SERVICE = Kind(
+SERVICE = ResourceKind(
     group="",
     version="v1",
     kind="Service",
@@ -184,11 +184,11 @@ SERVICE = Kind(
     columns=(
         name_column(),
         path_column("Type", "string", ".spec.type"),
-        Column("Cluster-IP", "string", "The address of all its Pods together.", _address),
-        Column("External-IP", "string", "Where it is reached from outside.", _external),
-        Column("Port(s)", "string", "What it listens on.", _ports),
+        TableColumn("Cluster-IP", "string", "The address of all its Pods together.", _address),
+        TableColumn("External-IP", "string", "Where it is reached from outside.", _external),
+        TableColumn("Port(s)", "string", "What it listens on.", _ports),
         age_column(),
-        Column("Selector", "string", "Which Pods answer for it.", _selector, 1),
+        TableColumn("Selector", "string", "Which Pods answer for it.", _selector, 1),
     ),
     short_names=("svc",),
     categories=("all",),

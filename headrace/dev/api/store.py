@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from headrace.dev.api.kinds import Kind
+from headrace.dev.api.kinds import ResourceKind
 from headrace.dev.api.listing import Selection
 from headrace.dev.api.objects import GroupResource, Key, Object, to_json
 from headrace.dev.api.status import expired
@@ -42,7 +42,7 @@ class ChangeType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectChange:
     revision: int
     type: ChangeType
     object: Object
@@ -63,10 +63,10 @@ class ResourceHistory:
         """The revision up to which, itself included, changes are forgotten."""
         self._changes_max = changes_max
         self._bytes_max = bytes_max
-        self._changes: list[Change] = []
+        self._changes: list[ObjectChange] = []
         self._bytes = 0
 
-    def record(self, change: Change) -> None:
+    def record(self, change: ObjectChange) -> None:
         self._changes.append(change)
         self._bytes += change.size_bytes
         if len(self._changes) > self._changes_max or self._bytes > self._bytes_max:
@@ -82,7 +82,7 @@ class ResourceHistory:
             self._bytes -= sum(change.size_bytes for change in forgotten)
             del self._changes[: len(forgotten)]
 
-    def since(self, revision: int) -> list[Change]:
+    def since(self, revision: int) -> list[ObjectChange]:
         """Return the changes after `revision`. Raises StatusError 410 when some of them are forgotten."""
         if revision < self.oldest:
             raise expired(revision, self.oldest)
@@ -102,7 +102,7 @@ class History:
     def of(self, resource: GroupResource) -> ResourceHistory:
         return self._resources.setdefault(resource, ResourceHistory(self._oldest))
 
-    def record(self, resource: GroupResource, change: Change) -> None:
+    def record(self, resource: GroupResource, change: ObjectChange) -> None:
         self.of(resource).record(change)
         for wake, wanted in self._watchers.items():
             if wanted is None or wanted == resource:
@@ -193,7 +193,7 @@ class Store:
         self._commit("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", row, key)
         self._mirror(key, obj)
         change_type = ChangeType.ADDED if previous is None else ChangeType.MODIFIED
-        self.history.record(key.resource, Change(revision, change_type, obj, previous, len(body)))
+        self.history.record(key.resource, ObjectChange(revision, change_type, obj, previous, len(body)))
         return obj
 
     def complete(self, key: Key, obj: Object) -> None:
@@ -210,7 +210,7 @@ class Store:
         del self._objects[key.resource][key]
         self._keys_by_uid.pop(previous["metadata"]["uid"], None)
         last = previous | {"metadata": previous["metadata"] | {"resourceVersion": str(revision)}}
-        self.history.record(key.resource, Change(revision, ChangeType.DELETED, last, previous))
+        self.history.record(key.resource, ObjectChange(revision, ChangeType.DELETED, last, previous))
 
     def close(self) -> None:
         self.history.close()
@@ -252,7 +252,7 @@ class WatchEvent:
 
 
 class Watch:
-    def __init__(self, store: Store, kind: Kind, namespace: str | None, options: WatchOptions) -> None:
+    def __init__(self, store: Store, kind: ResourceKind, namespace: str | None, options: WatchOptions) -> None:
         self._store = store
         self._kind = kind
         self._namespace = namespace
@@ -294,10 +294,10 @@ class Watch:
         pending."""
         return self._bookmark({})
 
-    def _is_here(self, change: Change) -> bool:
+    def _is_here(self, change: ObjectChange) -> bool:
         return self._namespace is None or change.object["metadata"].get("namespace", "") == self._namespace
 
-    def _seen(self, change: Change) -> WatchEvent | None:
+    def _seen(self, change: ObjectChange) -> WatchEvent | None:
         matched = change.previous is not None and self._options.selection.matches(change.previous)
         matches = change.type is not ChangeType.DELETED and self._options.selection.matches(change.object)
         match matched, matches:

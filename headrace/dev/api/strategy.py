@@ -1,6 +1,6 @@
 """The strategies of writes: how what a writer sends is read, becomes a stored object, and ends. Pure.
 
-create          status dropped where it is a subresource; uid, creation time, generation 1
+    create          status dropped where it is a subresource; uid, creation time, generation 1
     update          status kept from the old object; server-owned metadata too; generation + 1 if the content changed
     status update   everything but the status kept from the old object
     delete          nothing holds it ──> gone
@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from headrace.dev.api.builtin import NAMESPACES, PODS
 from headrace.dev.api.documents import Document
-from headrace.dev.api.kinds import Kind
+from headrace.dev.api.kinds import ResourceKind
 from headrace.dev.api.object_meta import keep_server_owned, normalize, validate_meta, validate_meta_update
 from headrace.dev.api.objects import GroupResource, Object, copy_of, rfc3339, to_json
 from headrace.dev.api.pods import grace_period_s
@@ -44,7 +44,7 @@ class FieldValidation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class WriteOptions:
+class ApiWriteOptions:
     validation: FieldValidation = FieldValidation.WARN
     dry_run: bool = False
     manager: str = "unknown"
@@ -54,7 +54,7 @@ class WriteOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """The answer to a write: the object as it is now, in the form of its kind."""
 
     object: Object
@@ -62,7 +62,7 @@ class Written:
     created: bool = False
 
 
-def read_object(kind: Kind, document: Document, validation: FieldValidation) -> tuple[Object, tuple[str, ...]]:
+def read_object(kind: ResourceKind, document: Document, validation: FieldValidation) -> tuple[Object, tuple[str, ...]]:
     """Return the object in `document`, which it may share, and the warnings to send with the answer.
 
     Raises UndecodableError where it cannot be an object of `kind` or is refused for its fields, StatusError where it is
@@ -92,12 +92,12 @@ def read_object(kind: Kind, document: Document, validation: FieldValidation) -> 
     return obj, tuple(said) if validation is FieldValidation.WARN else ()
 
 
-def unreadable(kind: Kind, error: UndecodableError) -> StatusError:
+def unreadable(kind: ResourceKind, error: UndecodableError) -> StatusError:
     """Return 400: the body of a create or replace cannot be read."""
     return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error}')
 
 
-def _no_object(kind: Kind, document: Document) -> StatusError:
+def _no_object(kind: ResourceKind, document: Document) -> StatusError:
     found = {list: "array", str: "string", bool: "bool"}.get(type(document.value), "number")
     wanted = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
     return bad_request(
@@ -106,7 +106,7 @@ def _no_object(kind: Kind, document: Document) -> StatusError:
     )
 
 
-def _check_kind(kind: Kind, obj: Object, summary: str) -> None:
+def _check_kind(kind: ResourceKind, obj: Object, summary: str) -> None:
     said_version, said_kind = obj.get("apiVersion"), obj.get("kind")
     if not said_kind:
         raise bad_request(
@@ -123,7 +123,7 @@ def _check_kind(kind: Kind, obj: Object, summary: str) -> None:
         raise invalid(GroupResource(kind.group, str(said_kind)), name, [cause])
 
 
-def prepare_create(kind: Kind, obj: Object, uid: str, now: datetime) -> Object:
+def prepare_create(kind: ResourceKind, obj: Object, uid: str, now: datetime) -> Object:
     """Make `obj` (the writer's copy, with its name and namespace) ready to store. Raises StatusError 422."""
     meta = obj["metadata"]
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "managedFields"):
@@ -137,7 +137,7 @@ def prepare_create(kind: Kind, obj: Object, uid: str, now: datetime) -> Object:
     return obj
 
 
-def prepare_update(kind: Kind, obj: Object, old: Object, now: datetime) -> Object:
+def prepare_update(kind: ResourceKind, obj: Object, old: Object, now: datetime) -> Object:
     """Return the object to store when a writer replaces `old` by `obj`. Raises StatusError 422."""
     causes = list(validate_meta_update(obj["metadata"], old["metadata"]))
     keep_server_owned(obj["metadata"], old["metadata"])
@@ -151,7 +151,7 @@ def prepare_update(kind: Kind, obj: Object, old: Object, now: datetime) -> Objec
     return obj
 
 
-def prepare_status_update(kind: Kind, obj: Object, old: Object, now: datetime) -> Object:
+def prepare_status_update(kind: ResourceKind, obj: Object, old: Object, now: datetime) -> Object:
     """Return the old object with the status of `obj`. Raises StatusError 422."""
     updated = copy_of({name: value for name, value in old.items() if name != "status"})
     if obj.get("status") is not None:
@@ -164,7 +164,9 @@ def prepare_status_update(kind: Kind, obj: Object, old: Object, now: datetime) -
     return updated
 
 
-def _complete(kind: Kind, obj: Object, old: Object | None, now: datetime, earlier: Sequence[Cause] = ()) -> None:
+def _complete(
+    kind: ResourceKind, obj: Object, old: Object | None, now: datetime, earlier: Sequence[Cause] = ()
+) -> None:
     causes = [*earlier, *validate_meta(obj["metadata"], name_is_label=kind.name_is_label)]
     if kind.schema is not None:
         fill_defaults(obj, kind.schema)
@@ -174,7 +176,7 @@ def _complete(kind: Kind, obj: Object, old: Object | None, now: datetime, earlie
     kind.complete(obj, old, now)
 
 
-def _content(kind: Kind, obj: Object) -> Object:
+def _content(kind: ResourceKind, obj: Object) -> Object:
     outside = {"metadata", "status"} if "status" in kind.subresources else {"metadata"}
     return {name: value for name, value in obj.items() if name not in outside}
 
@@ -202,7 +204,7 @@ class DeleteOptions:
     dry_run: bool = False
 
 
-def check_deletable(kind: Kind, obj: Object, options: DeleteOptions) -> None:
+def check_deletable(kind: ResourceKind, obj: Object, options: DeleteOptions) -> None:
     """Raise StatusError 409 where a precondition fails, 403 for a namespace that must stay."""
     meta = obj["metadata"]
     qualified = kind.qualified
@@ -222,7 +224,7 @@ def check_deletable(kind: Kind, obj: Object, options: DeleteOptions) -> None:
         raise forbidden(NAMESPACES, meta["name"], "this namespace may not be deleted")
 
 
-def doomed(kind: Kind, obj: Object, options: DeleteOptions, now: datetime) -> Object:
+def doomed(kind: ResourceKind, obj: Object, options: DeleteOptions, now: datetime) -> Object:
     """Return a copy of `obj` after a DELETE; `may_go` checks whether anything still holds it."""
     marked = copy_of(obj)
     grace_s = grace_period_s(obj, options.grace_s) if kind.resource == PODS else 0
@@ -241,7 +243,7 @@ def may_go(obj: Object) -> bool:
     return "deletionTimestamp" in meta and not held and not _namespace_finalizers(obj)
 
 
-def _mark(kind: Kind, marked: Object, grace_s: int, now: datetime) -> None:
+def _mark(kind: ResourceKind, marked: Object, grace_s: int, now: datetime) -> None:
     meta = marked["metadata"]
     if kind.resource == NAMESPACES:
         meta["deletionTimestamp"] = rfc3339(now)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from headrace.dev.api.kinds import Column, Kind
+from headrace.dev.api.kinds import ResourceKind, TableColumn
 from headrace.dev.api.objects import Object
 
 _STEP = re.compile(
@@ -81,7 +81,7 @@ class IncludeObject(StrEnum):
     OBJECT = "Object"
 
 
-def table(kind: Kind, objects: Sequence[Object], meta: Object, include: IncludeObject, now: datetime) -> Object:
+def table(kind: ResourceKind, objects: Sequence[Object], meta: Object, include: IncludeObject, now: datetime) -> Object:
     """Return a Table of `objects`, which are in the form of `kind`."""
     return {
         "kind": "Table",
@@ -96,21 +96,25 @@ def partial_metadata(obj: Object) -> Object:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
 
-def name_column() -> Column:
-    return Column("Name", "string", _NAME_DESCRIPTION, lambda obj, now: obj["metadata"].get("name", ""), format="name")
+def name_column() -> TableColumn:
+    return TableColumn(
+        "Name", "string", _NAME_DESCRIPTION, lambda obj, now: obj["metadata"].get("name", ""), format="name"
+    )
 
 
-def age_column() -> Column:
-    return Column("Age", "string", _AGE_DESCRIPTION, lambda obj, now: age_at(obj, ".metadata.creationTimestamp", now))
+def age_column() -> TableColumn:
+    return TableColumn(
+        "Age", "string", _AGE_DESCRIPTION, lambda obj, now: age_at(obj, ".metadata.creationTimestamp", now)
+    )
 
 
-def path_column(name: str, type_: str, path: str, priority: int = 0, description: str = "") -> Column:
+def path_column(name: str, type_: str, path: str, priority: int = 0, description: str = "") -> TableColumn:
     """Return a column that shows the value at a JSONPath: null where there is none, an age where the type is `date`."""
 
     def cell(obj: Object, now: datetime) -> Any:
         return age_at(obj, path, now) if type_ == "date" else _shown(find_by_path(obj, path), type_)
 
-    return Column(name, type_, description, cell, priority)
+    return TableColumn(name, type_, description, cell, priority)
 
 
 def age_at(obj: Object, path: str, now: datetime) -> str:
@@ -154,7 +158,7 @@ def _pair(great: int, great_unit: str, small: int, small_unit: str) -> str:
     return f"{great}{great_unit}{small}{small_unit}" if small else f"{great}{great_unit}"
 
 
-def _definition(column: Column) -> Object:
+def _definition(column: TableColumn) -> Object:
     return {
         "name": column.name,
         "type": column.type,
@@ -164,7 +168,7 @@ def _definition(column: Column) -> Object:
     }
 
 
-def _row(kind: Kind, obj: Object, include: IncludeObject, now: datetime) -> Object:
+def _row(kind: ResourceKind, obj: Object, include: IncludeObject, now: datetime) -> Object:
     shown: dict[IncludeObject, Object | None] = {
         IncludeObject.NONE: None,
         IncludeObject.METADATA: partial_metadata(obj),

@@ -25,21 +25,21 @@ def main(arguments: str, writing: int | None) -> int:
         return _supervise(SupervisorOptions.from_json(arguments), _tell_nobody)
     with os.fdopen(writing, "w") as answers:
 
-        def tell(answer: dict[str, Any]) -> None:
+        def send(answer: dict[str, Any]) -> None:
             # The starter may be gone by now: that must not end the supervisor too.
             with contextlib.suppress(BrokenPipeError):
                 print(json.dumps(answer), file=answers, flush=True)
 
-        return _supervise(SupervisorOptions.from_json(arguments), tell)
+        return _supervise(SupervisorOptions.from_json(arguments), send)
 
 
-def _supervise(options: SupervisorOptions, tell: Tell) -> int:
+def _supervise(options: SupervisorOptions, send: Tell) -> int:
     command = (sys.executable, "-m", "headrace.dev.supervisor", options.of_successor().to_json())
 
     try:
-        run(options, lambda state: tell({"ready": state.to_json()}), Successor(command), logging.StreamHandler())
+        run(options, lambda state: send({"ready": state.to_json()}), Successor(command), logging.StreamHandler())
     except HeadraceError as error:
-        tell({"error": str(error)})
+        send({"error": str(error)})
         return 1
     return 0
 

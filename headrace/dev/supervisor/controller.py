@@ -37,7 +37,7 @@ STATEFUL_SETS = raw_resource("apps", "v1", "statefulsets", "StatefulSet")
 _log = logging.getLogger("headrace.dev")
 
 
-class Brokers(Protocol):
+class BrokerProcesses(Protocol):
     """The broker processes, as the controller needs them."""
 
     def views(self) -> tuple[BrokerView, ...]: ...
@@ -54,7 +54,7 @@ class Brokers(Protocol):
 
 
 class Controller:
-    def __init__(self, client: KubeClient, brokers: Brokers) -> None:
+    def __init__(self, client: KubeClient, brokers: BrokerProcesses) -> None:
         self._client = client
         self._events = EventRecorder(client, "headrace-dev")
         self._brokers = brokers

@@ -3,14 +3,14 @@
 `forking.ForkServer` starts it and sends it orders. It has one thread, no event loop and no handlers for signals, and
 draws no random numbers: each program that it forks is as pristine as one that was just executed.
 
-nobody asks yet        ──> load the next module
-    asked for a program    ──> load what that needs, fork twice, go on; nothing where nobody waits for it any more
+    no order yet           ──> load the next module
+    asked for a program    ──> load what that needs, fork twice, go on; nothing where the orderer has gone
     the one who asks ends  ──> end
 
-the process in between ──> ends at once, so that the kernel gives its child to the nearest ancestor that takes in
+    the process in between ──> ends at once, so that the kernel gives its child to the nearest ancestor that takes in
                                orphans: the one who asks, whose own child it is from then on
-    the child              ──> dies with that parent; tells its pid, and goes on when it has heard that it is known
-    ... and hears nothing  ──> ends: nobody would know that it is there
+    the child              ──> dies with that parent; sends its pid, and goes on when that was acknowledged
+    ... and no answer      ──> ends: no process would know that it is there
 
 A program finds what it would find had it been executed: arguments, environment, directory, standard output and error,
 a session of its own, no other open files, its own command line in `ps`.

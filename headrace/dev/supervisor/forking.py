@@ -1,14 +1,14 @@
 """The ways to start a program: forked by one that has loaded them all (`fork_server`), or executed where that fails.
 
-the program is one that the server knows       ──> fork it
+    the program is one that the server knows       ──> fork it
     ... and wants another interpreter              ──> execute it: LD_PRELOAD, PYTHONMALLOC and the like are read once,
                                                        before any program
     ... and the server is dead, or does not answer ──> execute it, and say so
     the server is killed                           ──> start another one; what it has forked lives on
 
-a process died after it was ready              ──> start it again after the least delay (a crash, a kill -9)
+    a process died after it was ready              ──> start it again after the least delay (a crash, a kill -9)
     ... before it was ready                        ──> after twice the last delay (a bad disk, a port in use)
-    ... killed before it was ready                 ──> the same, within a bound (somebody does that on purpose)
+    ... killed before it was ready                 ──> the same, within a bound (a user does that on purpose)
 
 A program that was forked is a child of this process like one that was executed, and dies with it in the same way. It is
 held by its pidfd, so that no signal ever reaches another process.

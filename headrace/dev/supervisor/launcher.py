@@ -1,6 +1,6 @@
 """The start and the stop of a supervisor from outside, for `headrace dev --detach` and `headrace dev stop`.
 
-The packages that `headrace dev` needs are looked for before anything else, so that the answer is a sentence. The
+The packages that `headrace dev` needs are searched for before anything else, so that the answer is a sentence. The
 starter waits at a pipe for one JSON line, `{"ready": <state>}` or `{"error": <sentence>}`; what the supervisor says
 later goes to `logs/dev.log` in the data directory. A stop waits until the supervisor is gone, and its successor too.
 Called by the command line.

@@ -3,8 +3,8 @@
 The home (`$HEADRACE_HOME`, else `~/.headrace`) belongs to a user and has at most one running `headrace dev`; the data
 directory holds everything that survives a restart, and the logs. Logs are appended to over restarts, and bounded by
 keeping one older part. Ports follow from one: the API's own, then a broker each. A port that was free a moment ago may
-be taken before it is used: whoever binds it still has to say so. `SupervisorOptions` are the settings of a supervisor's
-start; they are sent to a process of its own as JSON.
+be taken before it is used: the program that binds it must handle that error. `SupervisorOptions` are the settings of a
+supervisor's start; they are sent to a process of its own as JSON.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The status of a Pod's container, as a kubelet has it, from the state of a broker's process. Pure.
 
-running                        ──> state.running; lastState.terminated where it died before
+    running                        ──> state.running; lastState.terminated where it died before
     died, comes again at once      ──> state.terminated
     died again and again, waits    ──> state.waiting CrashLoopBackOff; lastState.terminated
     its Pod is new, no process yet ──> state.waiting ContainerCreating

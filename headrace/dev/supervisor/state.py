@@ -85,7 +85,7 @@ def _pid_inside(descriptor: int) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerState:
+class BrokerProcessState:
     id: int
     pid: int | None
     """The pid; None between two lives of the process."""
@@ -99,7 +99,7 @@ class DevState:
     api_url: str
     api_pid: int | None
     operator_pid: int | None
-    brokers: tuple[BrokerState, ...]
+    brokers: tuple[BrokerProcessState, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that api.md fixes for `headrace dev status -o json`."""
@@ -117,7 +117,7 @@ class DevState:
             api_url=raw["api"]["url"],
             api_pid=raw["api"]["pid"],
             operator_pid=raw["operator"]["pid"],
-            brokers=tuple(BrokerState(b["id"], b["pid"], b["url"], b["data"]) for b in raw["brokers"]),
+            brokers=tuple(BrokerProcessState(b["id"], b["pid"], b["url"], b["data"]) for b in raw["brokers"]),
         )
 
 

@@ -1,6 +1,6 @@
 """A detached `headrace dev` that comes back by itself when its supervisor is killed.
 
-supervisor is ready       ──> a successor is started; it waits at a pipe whose other end only the supervisor holds
+    supervisor is ready       ──> a successor is started; it waits at a pipe whose other end only the supervisor holds
     supervisor ends by itself ──> it ends the successor first
     supervisor is killed      ──> the pipe ends: the successor becomes the supervisor (exec, same pid), on the same data
                                   and ports, and has a successor of its own from the start

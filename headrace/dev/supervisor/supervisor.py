@@ -35,7 +35,7 @@ from headrace.dev.supervisor.layout import (
     state_file,
 )
 from headrace.dev.supervisor.manifests import Manifest, bring_about, load_manifest
-from headrace.dev.supervisor.state import BrokerState, DevState, remove_state, write_state
+from headrace.dev.supervisor.state import BrokerProcessState, DevState, remove_state, write_state
 from headrace.dev.supervisor.successor import Successor
 from headrace.dev.supervisor.workload import NAME, NAMESPACE, STOP_GRACE_S, parse_stateful_set
 from headrace.kube.client import KubeClient
@@ -225,7 +225,7 @@ class _Supervisor:
         try:
             write_state(self._options.home, self._state())
         except OSError as error:  # The disk may be full, for example: no reason to stop everything.
-            _log.warning("cannot write what runs to %s: %s", self._options.home, error)
+            _log.warning("cannot write the state file in %s: %s", self._options.home, error)
         self._controller.wake()
 
     def _state(self) -> DevState:
@@ -236,7 +236,7 @@ class _Supervisor:
             api_pid=self._api.pid,
             operator_pid=self._operator.pid,
             brokers=tuple(
-                BrokerState(broker, child.pid, layout.broker_url(broker), str(layout.broker_data(broker)))
+                BrokerProcessState(broker, child.pid, layout.broker_url(broker), str(layout.broker_data(broker)))
                 for broker, child in self._fleet.children.items()
             ),
         )

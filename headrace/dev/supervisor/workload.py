@@ -4,14 +4,18 @@ Pure: views in, steps out. On a cluster a controller turns a StatefulSet into Po
 processes. Here both are this plan, level-triggered: it starts from what is there now and may be run again after any
 prefix of its own steps.
 
-no StatefulSet ──> CreateStatefulSet no bootstrap Service ──> CreateService replicas above the brokers ──> AddBroker;
-below ──> EndPod, RemoveBroker (highest ordinals first) a broker that is stopping ──> nothing until its process is gone:
-it hands over what it has, and its Pod stays ... and its Pod is taken away (kubectl delete --force) ──> KillBroker a Pod
-being deleted ──> KillBroker, DeletePod: this time for good, as a kubelet does a broker without its Pod ──> CreatePod,
-and KillBroker first where it had one a Pod without its broker ──> DeletePod, and likewise for one of an earlier run
-that names another port all of that in step, and a Pod of an earlier template ──> RestartBroker: the highest ordinal,
-and only while every higher one is ready; once its process is gone a Pod of this template follows a new spec that asks
-for more than there can be ──> WarnOfSet a Pod or the StatefulSet with an old status ──> WritePodStatus, WriteSetStatus
+    no StatefulSet             ──> CreateStatefulSet
+    no bootstrap Service       ──> CreateService
+    replicas above the brokers ──> AddBroker;  below ──> EndPod, RemoveBroker (highest ordinals first)
+    a broker that is stopping  ──> nothing until its process is gone: it hands over what it has, and its Pod stays
+    ... and its Pod is taken away (kubectl delete --force) ──> KillBroker
+    a Pod being deleted        ──> KillBroker, DeletePod: this time for good, as a kubelet does
+    a broker without its Pod   ──> CreatePod, and KillBroker first where it had one
+    a Pod without its broker   ──> DeletePod, and likewise for one of an earlier run that names another port
+    all of that in step, and a Pod of an earlier template ──> RestartBroker: the highest ordinal, and only while every
+                               higher one is ready; once its process is gone a Pod of this template follows
+    a new spec that asks for more than there can be ──> WarnOfSet
+    a Pod or the StatefulSet with an old status ──> WritePodStatus, WriteSetStatus
 
 The objects are sent to the API so that `kubectl get`, `describe` and `rollout status` see what they see on a cluster.
 `controller` calls it, and reads the API afresh each time: a stale cache would make a Pod that was just created look

@@ -19,7 +19,7 @@ from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import Acks, BrokerId, Incarnation
 from headrace.spark.errors import DataLossError, LossPolicy
-from headrace.spark.offsets import OffsetRange, Partition
+from headrace.spark.offsets import OffsetRange, SourcePartition
 from headrace.spark.options import Connection
 from headrace.spark.range_reader import reader_of
 from headrace_broker.clock import monotonic_ms
@@ -117,7 +117,7 @@ async def test_should_say_on_the_command_line_how_to_read_on(app: BrokerApp) -> 
 
 
 async def test_should_fail_a_query_or_leave_them_out_as_its_policy_says(app: BrokerApp) -> None:
-    wanted = OffsetRange(Partition("flights", KEY.uid, 0), 0, 7)
+    wanted = OffsetRange(SourcePartition("flights", KEY.uid, 0), 0, 7)
     connection = Connection.of({"server": server(app), "namespace": "default"})
 
     def read(loss: LossPolicy) -> list[int]:

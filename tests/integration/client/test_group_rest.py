@@ -10,7 +10,7 @@ from headrace.client.groups.blocking_member import CoordinatorClient
 from headrace.client.groups.member import Sending
 from headrace.client.groups.requests import Joined
 from headrace.core.groups.identity import GroupState
-from headrace.core.groups.status import Report
+from headrace.core.groups.status import GroupReport
 from tests.support.client_bench import Bench
 from tests.support.patience import patient
 
@@ -41,7 +41,7 @@ def test_should_not_end_while_the_word_of_its_part_is_on_its_way(bench: Bench, m
             assert is_at_rest.wait(DEADLINE_S), "somebody asks whether the group is at rest"
         return joined
 
-    def seen(self: CoordinatorClient) -> Report:
+    def seen(self: CoordinatorClient) -> GroupReport:
         report = description(self)
         if report.state is GroupState.STABLE:
             is_at_rest.set()
@@ -68,7 +68,7 @@ async def test_should_not_end_async_while_the_word_of_its_part_is_on_its_way(
                 await is_at_rest.wait()
         return joined
 
-    async def seen(self: AsyncCoordinatorClient) -> Report:
+    async def seen(self: AsyncCoordinatorClient) -> GroupReport:
         report = await description(self)
         if report.state is GroupState.STABLE:
             is_at_rest.set()

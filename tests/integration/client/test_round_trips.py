@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from headrace.cli import record_formats
 from headrace.cli.line_formats import printed_records
-from headrace.cli.record_formats import Rows
+from headrace.cli.record_formats import RecordRows
 from headrace.client.consumer.consumer import Consumer
 from headrace.client.producer.producer import Producer
 from headrace.client.record import TopicPartition
@@ -94,7 +94,7 @@ def by_send(place: Place, records: list[Record]) -> None:
 
 
 def by_printed_lines(place: Place, records: list[Record]) -> None:
-    rows = Rows(
+    rows = RecordRows(
         *(place.topic, 0, list(range(len(records))), [record.timestamp_ms for record in records]),
         *([record.key for record in records], [record.value for record in records]),
         [record.headers for record in records],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace_broker.partition.compaction import CompactionProcess
-from headrace_broker.storage.compaction_files import Cleaned, CompactorMessage, Done, Failed, FailureCause, Job
+from headrace_broker.storage.compaction_files import Cleaned, CompactorMessage, FailureCause, Job, PassDone, PassFailed
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.compaction import append, job, keyed, rows_from, swap_in
 from tests.support.descriptors import descriptors_left
@@ -60,7 +60,7 @@ async def test_should_do_one_job_after_the_other(tmp_path: Path, threads: Storag
         directory = filled(tmp_path / name, threads)
         *cleaned, done = await story(process, job(directory), swap_in)
         assert len(cleaned) == 1
-        assert isinstance(done, Done)
+        assert isinstance(done, PassDone)
         assert done.records_after == 5
         seen |= compactors()
         assert len(await rows_from(open_log(directory, threads, SMALL))) < 60
@@ -92,13 +92,13 @@ async def test_should_tell_what_went_wrong_and_go_on_with_the_next_job(tmp_path:
         (await story(process, job(whole), kill))[-1],
     ]
 
-    assert [each.why for each in found if isinstance(each, Failed)] == [
+    assert [each.why for each in found if isinstance(each, PassFailed)] == [
         FailureCause.DAMAGED,
         FailureCause.CHANGED,
         FailureCause.ENDED,
     ]
     done = (await story(process, job(whole), swap_in))[-1]
-    assert isinstance(done, Done)
+    assert isinstance(done, PassDone)
     await process.close()
     assert not compactors()
 
@@ -107,6 +107,6 @@ async def test_should_fail_the_job_when_the_process_cannot_be_started(tmp_path: 
     asked, process = job(filled(tmp_path / "log", threads)), CompactionProcess()
     with descriptors_left(0):
         (failed,) = await story(process, asked, swap_in)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, PassFailed)
     assert failed.why is FailureCause.ENDED
     assert "Too many open files" in failed.message

@@ -15,7 +15,7 @@ from headrace.core.replication.isr import REPLICA_LAG_MS_MAX
 from headrace.core.resources.topic import Topic
 from headrace_broker.main import main as broker
 from headrace_broker.metrics import Metrics as BrokerMetrics
-from headrace_operator.metrics import Metrics as OperatorMetrics
+from headrace_operator.metrics import OperatorMetrics
 from tests.support.pages import follow
 
 PATH = Path(__file__).parents[3] / "docs" / "replication.md"

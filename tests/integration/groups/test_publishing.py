@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived, DeletionReceived, ResetResolved
 from headrace.core.groups.identity import GroupName, GroupState, GroupType
-from headrace.core.groups.status import Report, assigned, report_of, target_for
+from headrace.core.groups.status import GroupReport, assigned, report_of, target_for
 from headrace.core.resources.consumer_group import GROUP_FINALIZER, ConsumerGroup, auto_created
 from headrace.core.resources.metadata import API_VERSION, Object
 from headrace.core.types import BrokerId, Offset
@@ -331,7 +331,7 @@ async def test_should_go_on_after_a_mistake_about_one_group(
 ) -> None:
     mistakes = [ValueError("first"), ValueError("second")]
 
-    def mistaken(*args: Any) -> Report:
+    def mistaken(*args: Any) -> GroupReport:
         if mistakes:
             raise mistakes.pop()
         return report_of(*args)

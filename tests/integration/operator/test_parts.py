@@ -20,7 +20,7 @@ from headrace.kube.resource import LEASES, PARTITION_SETS, TOPICS
 from headrace_operator.applier import Applier, Outcome
 from headrace_operator.broker_calls import Reporter
 from headrace_operator.main import serve_health
-from headrace_operator.metrics import Metrics
+from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observer import Observer, Scope
 from headrace_operator.reconciler import Reconciler
 from tests.support.operator import Cluster
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.contract
 
 
 def applier(cluster: Cluster) -> Applier:
-    return Applier(cluster.client, EventRecorder(cluster.client, "test"), Metrics().landed)
+    return Applier(cluster.client, EventRecorder(cluster.client, "test"), OperatorMetrics().landed)
 
 
 def observer(cluster: Cluster) -> Observer:
@@ -156,7 +156,7 @@ async def test_should_see_topics_and_sets_of_all_namespaces(cluster: Cluster) ->
 
 
 async def test_should_serve_health_and_metrics(cluster: Cluster) -> None:
-    metrics = Metrics()
+    metrics = OperatorMetrics()
     reporter = Reporter(AsyncTransport())
     reconciler = Reconciler(observer(cluster), reporter, applier(cluster), metrics, Random(1), acts=lambda: True)
     async with serve_health("127.0.0.1", 0, reconciler, metrics) as port, aiohttp.ClientSession() as session:

@@ -35,7 +35,7 @@ async def test_should_take_a_broker_for_lost_as_soon_as_its_pod_has_ended(
     topic = await cluster.wait_condition("Ready", "False", "PartitionsOffline")
     assert topic.status["leadersByBroker"] == "0:3"
     told = cluster.operator.log.read_text()
-    assert "broker 1: its process has ended, as its Pod tells" in told, "and its Lease has not run out first"
+    assert "broker 1: its process has ended, as its Pod shows" in told, "and its Lease has not run out first"
     await cluster.brokers[1].start()
     await cluster.take_seats(1)
     assert (await cluster.wait_ready()).status["leaders"] == "6/6"

@@ -42,7 +42,7 @@ from headrace.core.groups.group_machine import ForGroup, GroupConfigured, GroupE
 from headrace.core.groups.identity import GroupState
 from headrace.core.groups.publishing import CreateConsumerGroup, DeleteConsumerGroup, Upkeep, WriteStatus, upkeep
 from headrace.core.groups.records import decode, encode
-from headrace.core.groups.status import Report, offered_of, report_of
+from headrace.core.groups.status import GroupReport, offered_of, report_of
 from headrace.core.log.epochs import Fence
 from headrace.core.replication.leadership import Contact
 from headrace.core.resources.consumer_group import ConsumerGroup
@@ -206,12 +206,12 @@ class Coordinating:
         if self.life.is_up and not self.life.is_paused:
             self._see_resource()
 
-    def _report(self) -> Report:
+    def _report(self) -> GroupReport:
         group = self.group
         image, state = (Image(GROUP), GroupState.DEAD) if group is None else (group.image, group.state)
         return report_of(image, state, self.life.broker, self._shared.listings[self._seen_topics - 1], {})
 
-    def _upkeep(self, report: Report) -> Upkeep | None:
+    def _upkeep(self, report: GroupReport) -> Upkeep | None:
         return upkeep(self.known, report, DEFAULT_CLUSTER, self._wall_ms, is_for_lag=False, is_unused=False)
 
     # -- events ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from headrace.core.groups.entries import CurrentValue, Entry, Image
 from headrace.core.groups.events import HeartbeatReceived, Notice, Reply, ResetResolved
 from headrace.core.groups.group import Group
 from headrace.core.groups.group_machine import GroupConfigured, GroupEffect, GroupEvent, GroupMachine
-from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, MemberId, Retention
+from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, MemberId, OffsetRetention
 from headrace.core.groups.members import Members, advance, has_given_up
 from headrace.core.groups.membership import MemberPhase, MemberState
 from headrace.core.groups.rebalancing import misfit
@@ -58,7 +58,7 @@ def never_overdue(self: Sessions, now_ms: int) -> list[tuple[MemberId, str]]:
 def no_session(self: Sessions, members: Iterable[MemberId], now_ms: int, session_ms: int) -> None:
     """Of a coordinator that has just read its log: members have to be heard from by the next tick."""
     for member in members:
-        self.hear(member, now_ms, 0)
+        self.refresh(member, now_ms, 0)
 
 
 def may_always_be_shown(self: GroupMachine, group: GroupName) -> bool:
@@ -68,7 +68,7 @@ def may_always_be_shown(self: GroupMachine, group: GroupName) -> bool:
 def takes_the_default(self: Group, image: Image, *, now_ms: int, wall_ms: int) -> None:
     """Until somebody says how long offsets are kept."""
     _init(self, image, now_ms=now_ms, wall_ms=wall_ms)
-    self._retention = Retention(ConsumerGroupSpec().offsets_retention_ms)
+    self._retention = OffsetRetention(ConsumerGroupSpec().offsets_retention_ms)
 
 
 def gone_means_the_defaults(
@@ -84,7 +84,7 @@ def is_always_silent(self: Sessions, member: MemberId, now_ms: int, session_ms: 
 
 def gives_up_whenever_it_said_so(self: Members, event: HeartbeatReceived, now_ms: int) -> None:
     current = self._checked(event)
-    session = self._sessions.hear(event.member, now_ms, self.settings.session_ms)
+    session = self._sessions.refresh(event.member, now_ms, self.settings.session_ms)
     self._sessions.knows(session)
     if current.revoking.keys() - event.owned:
         session.revoke_by_ms = None

@@ -16,24 +16,24 @@ from headrace.core.groups.events import CommitReceived, Membership, Offsets, Off
 from headrace.core.groups.identity import MemberId
 from headrace.core.groups.invariants import OwnershipClaim
 from headrace.core.groups.membership import (
-    Answered,
     Assigned,
     Doubted,
     Effect,
     Event,
-    Failed,
     GivenUp,
     Identity,
     Left,
     Lost,
     MemberPhase,
+    MembershipAnswered,
+    MembershipFailed,
+    MembershipRefused,
+    MembershipTicked,
     MemberState,
-    Refused,
     Revoke,
     Send,
     Stopped,
     Subscribed,
-    Ticked,
 )
 from headrace.core.groups.sessions import STATIC_SILENT_HEARTBEATS
 from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX
@@ -114,7 +114,7 @@ class Member:
             self._carry_out(effect)
 
     def tick(self) -> None:
-        self.step(Ticked())
+        self.step(MembershipTicked())
 
     def readable(self) -> list[PartitionKey]:
         ends, reading = self._shared.ends, self.state.assigned
@@ -206,11 +206,11 @@ class Member:
         if number is None:
             return
         if isinstance(told, Refuse):
-            self.step(Refused(number, told.error))
+            self.step(MembershipRefused(number, told.error))
         else:
             self._heard_ms = max(self._heard_ms, self._sent_ms.pop(told.request, 0))
             reply = told.reply
-            self.step(Answered(number, reply if isinstance(reply, Membership) else None))
+            self.step(MembershipAnswered(number, reply if isinstance(reply, Membership) else None))
 
     def _hear_of_commit(self, told: Answer[Reply] | Refuse, sent: Sent) -> None:
         if isinstance(told, Answer):
@@ -243,7 +243,7 @@ class Member:
                 self._heard_ms, self._sent_ms = 0, {}
                 self._drop(partitions)
                 self.to_give_up.clear()
-            case Left() | Failed():
+            case Left() | MembershipFailed():
                 self.is_over = True
                 self._drop(frozenset(self.positions))
             case _:

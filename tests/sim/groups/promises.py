@@ -23,7 +23,7 @@ from headrace.core.groups.entries import Image, Mark, OffsetRecord, OffsetValue
 from headrace.core.groups.events import CommitReceived, DeletionReceived, Done, Membership, Reply, ResetResolved
 from headrace.core.groups.identity import NO_GROUP_EPOCH, GroupEpoch, MemberId
 from headrace.core.groups.invariants import Marks, OwnershipClaim, broken, double_owners, fallen, marks
-from headrace.core.groups.status import Report
+from headrace.core.groups.status import GroupReport
 from headrace.core.types import PartitionKey
 from tests.sim.groups.shared import GROUP, Batch, Shared
 from tests.sim.reign import BrokenPromiseError
@@ -159,7 +159,7 @@ class Promises:
             case Done() if answer.request in self.shared.commits and answer.request not in self.written:
                 raise BrokenPromiseError("ToldWhatIsCommitted", f"commit {answer.request} of {member}")
 
-    def show(self, report: Report) -> None:
+    def show(self, report: GroupReport) -> None:
         """A coordinator is about to, in the ConsumerGroup's status."""
         self.catch_up()
         members = tuple((each.member, each.epoch) for each in report.members)

@@ -6,8 +6,8 @@ import click
 import pytest
 
 from headrace.cli.group_changes import (
-    Move,
-    Target,
+    OffsetMove,
+    ResetTarget,
     check_offsets,
     move_table,
     moves,
@@ -28,18 +28,18 @@ ORDERS = ResetOffset("orders", PartitionId(0), Offset(12))
 @pytest.mark.parametrize(
     ("text", "target", "start"),
     [
-        ("earliest", Target(ResetTo.EARLIEST), "earliest"),
-        ("Latest", Target(ResetTo.LATEST), "latest"),
-        ("1h ago", Target(ResetTo.TIMESTAMP, 1_795_258_800_000), datetime(2026, 11, 21, 11, tzinfo=UTC)),
+        ("earliest", ResetTarget(ResetTo.EARLIEST), "earliest"),
+        ("Latest", ResetTarget(ResetTo.LATEST), "latest"),
+        ("1h ago", ResetTarget(ResetTo.TIMESTAMP, 1_795_258_800_000), datetime(2026, 11, 21, 11, tzinfo=UTC)),
         (
             "2026-11-21T11:00:00.9Z",
-            Target(ResetTo.TIMESTAMP, 1_795_258_800_000),
+            ResetTarget(ResetTo.TIMESTAMP, 1_795_258_800_000),
             datetime(2026, 11, 21, 11, tzinfo=UTC),
         ),
-        ("1960-01-01", Target(ResetTo.TIMESTAMP, 0), datetime(1970, 1, 1, tzinfo=UTC)),
+        ("1960-01-01", ResetTarget(ResetTo.TIMESTAMP, 0), datetime(1970, 1, 1, tzinfo=UTC)),
     ],
 )
-def test_should_say_where_to(text: str, target: Target, start: object) -> None:
+def test_should_say_where_to(text: str, target: ResetTarget, start: object) -> None:
     assert parse_target(text, NOW) == target
     assert target.start == start
 
@@ -72,7 +72,7 @@ def test_should_refuse_what_is_no_offset(text: str, says: str) -> None:
 
 
 def test_should_write_what_the_resource_takes() -> None:
-    at = Target(ResetTo.TIMESTAMP, 1_795_258_800_000)
+    at = ResetTarget(ResetTo.TIMESTAMP, 1_795_258_800_000)
     reset = reset_of("replay-1", at, ["orders", "orders", "audit"], [])
     assert reset.to_object() == {
         "id": "replay-1",
@@ -81,7 +81,7 @@ def test_should_write_what_the_resource_takes() -> None:
         "topics": ["orders", "audit"],
     }
     assert ResetOffsets.parse(reset.to_object()) == reset
-    for target in (None, Target(ResetTo.OFFSETS)):
+    for target in (None, ResetTarget(ResetTo.OFFSETS)):
         assert reset_of("replay-2", target, [], [ORDERS]) == ResetOffsets(
             "replay-2", ResetTo.OFFSETS, offsets=(ORDERS,)
         )
@@ -91,14 +91,14 @@ def test_should_write_what_the_resource_takes() -> None:
     ("target", "topics", "offsets", "says"),
     [
         (None, [], [], "Say where to"),
-        (Target(ResetTo.OFFSETS), [], [], "--offset belongs to --to offsets"),
-        (Target(ResetTo.LATEST), [], [ORDERS], "--offset belongs to --to offsets"),
+        (ResetTarget(ResetTo.OFFSETS), [], [], "--offset belongs to --to offsets"),
+        (ResetTarget(ResetTo.LATEST), [], [ORDERS], "--offset belongs to --to offsets"),
         (None, ["orders"], [ORDERS], "exclude each other"),
         (None, [], [ORDERS, ORDERS], "names partition 0 of orders twice"),
     ],
 )
 def test_should_refuse_options_that_do_not_fit_together(
-    target: Target | None, topics: list[str], offsets: list[ResetOffset], says: str
+    target: ResetTarget | None, topics: list[str], offsets: list[ResetOffset], says: str
 ) -> None:
     with pytest.raises(click.UsageError, match=says):
         reset_of("x", target, topics, offsets)
@@ -121,7 +121,7 @@ def test_should_leave_to_the_operator_what_no_leader_tells() -> None:
 def test_should_show_from_where_to_where() -> None:
     first, second = TopicPartition("orders", 0), TopicPartition("orders", 10)
     found = moves({first: 7}, {second: 0, first: 3})
-    assert found == [Move(first, 7, 3), Move(second, None, 0)]
+    assert found == [OffsetMove(first, 7, 3), OffsetMove(second, None, 0)]
     titles, rows = move_table(found)
     assert titles == ["TOPIC", "PARTITION", "FROM", "TO"]
     assert rows == [["orders", 0, 7, 3], ["orders", 10, "-", 0]]

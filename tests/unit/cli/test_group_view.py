@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.cli.group_brokers import Live
-from headrace.cli.group_view import GroupView, compact
+from headrace.cli.group_view import GroupDescription, compact
 from headrace.client.record import TopicPartition
 from headrace.core.groups.assignment import TopicPartitions
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.identity import Assignor, GroupEpoch, GroupName, GroupState, GroupType, MemberId
 from headrace.core.groups.lag import Watermarks
 from headrace.core.groups.requests import TopicOffset
-from headrace.core.groups.status import MemberReport, Report
+from headrace.core.groups.status import GroupReport, MemberReport
 from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from headrace.core.types import BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 
@@ -53,7 +53,7 @@ def live(
     }
     state = GroupState.STABLE if members else GroupState.EMPTY
     epoch = GroupEpoch(7)
-    report = Report(
+    report = GroupReport(
         NAME,
         state,
         epoch,
@@ -101,7 +101,7 @@ SEEN = resource(
 
 def test_should_show_how_far_the_group_has_read_and_who_reads() -> None:
     members = (member("m1", 0, instance="billing-0"), member("m2", 1))
-    view = GroupView(NAME, None, live(*members, offsets={0: 10, 2: 1}, ends={0: 12, 1: 4, 2: 9}))
+    view = GroupDescription(NAME, None, live(*members, offsets={0: 10, 2: 1}, ends={0: 12, 1: 4, 2: 9}))
     titles, rows = view.partition_table()
     assert titles == ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "MEMBER", "ADDRESS"]
     assert rows == [
@@ -126,7 +126,7 @@ def test_should_show_how_far_the_group_has_read_and_who_reads() -> None:
 
 
 def test_should_say_what_is_not_known() -> None:
-    view = GroupView(NAME, None, live(member("m1", 0, 1), offsets={0: 3}, ends={0: 5, 1: None}), no_api="away")
+    view = GroupDescription(NAME, None, live(member("m1", 0, 1), offsets={0: 3}, ends={0: 5, 1: None}), no_api="away")
     assert view.partition_table()[1] == [
         ["orders", 0, 3, 5, 2, "m1", "10.1.2.3"],
         ["orders", 1, "-", "unknown", "unknown", "m1", "10.1.2.3"],
@@ -144,13 +144,13 @@ def test_should_say_what_is_not_known() -> None:
 
 
 def test_should_show_what_moves_between_members() -> None:
-    view = GroupView(NAME, None, live(member("m1", 0, 1, 2, 5, assigned=(0, 1)), member("m2", assigned=(2, 5))))
+    view = GroupDescription(NAME, None, live(member("m1", 0, 1, 2, 5, assigned=(0, 1)), member("m2", assigned=(2, 5))))
     assert [row[-2:] for row in view.member_table()[1]] == [["orders:0-2,5", "orders:0-1"], ["-", "orders:2,5"]]
     assert compact(()) == "-"
 
 
 def test_should_show_what_the_kubernetes_api_saw_last_while_brokers_are_away() -> None:
-    view = GroupView(NAME, SEEN, None, no_brokers="refused")
+    view = GroupDescription(NAME, SEEN, None, no_brokers="refused")
     assert view.head() == "default/billing   Stable   1 member   lag 6   coordinator 2   epoch 6"
     assert view.partition_table()[1] == [
         ["orders", 0, "unknown", "unknown", "unknown", "m0", "10.1.2.9"],
@@ -168,27 +168,27 @@ def test_should_show_what_the_kubernetes_api_saw_last_while_brokers_are_away() -
 
 
 def test_should_prefer_what_the_coordinator_says_now() -> None:
-    view = GroupView(NAME, SEEN, live())
+    view = GroupDescription(NAME, SEEN, live())
     assert view.head() == "default/billing   Empty   0 members   lag 0   coordinator 1   epoch 7"
     assert view.members == ()
 
 
 def test_should_say_whose_progress_it_is_when_a_query_reports_it() -> None:
     told = live(offsets={0: 10}, ends={0: 12})
-    view = GroupView(NAME, None, replace(told, report=replace(told.report, type=GroupType.SPARK)))
+    view = GroupDescription(NAME, None, replace(told, report=replace(told.report, type=GroupType.SPARK)))
     assert view.head() == "default/billing   Empty   progress of a Spark query   lag 2   coordinator 1   epoch 7"
     assert view.document()["type"] == "Spark"
     unasked = replace(SEEN, spec=ConsumerGroupSpec(type=GroupType.SPARK))
-    assert "progress of a Spark query" in GroupView(NAME, unasked, None, no_brokers="away").head()
+    assert "progress of a Spark query" in GroupDescription(NAME, unasked, None, no_brokers="away").head()
 
 
 def test_should_know_nothing_of_a_group_that_nobody_has_spoken_of() -> None:
-    view = GroupView(NAME, resource(), None)
+    view = GroupDescription(NAME, resource(), None)
     assert view.head() == "default/billing   Unknown   0 members   lag unknown   coordinator unknown   epoch 0"
     assert view.document()["lag"] is None
     assert view.rows() == []
 
 
 def test_should_name_a_few_of_many_members() -> None:
-    view = GroupView(NAME, None, live(*(member(f"m{number}") for number in range(7))))
+    view = GroupDescription(NAME, None, live(*(member(f"m{number}") for number in range(7))))
     assert view.who.endswith("m4 (10.1.2.3) and 2 more")

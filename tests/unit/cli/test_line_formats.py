@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.cli import record_formats
 from headrace.cli.line_formats import InputRecord, LineError, csv_rows, json_lines, plain_lines, printed_records
-from headrace.cli.record_formats import Rows
+from headrace.cli.record_formats import RecordRows
 from headrace.core.limits import JSON_LINE_BYTES_MAX
 from headrace.core.records.arrays import header_rows
 from headrace.core.records.columns import columns_of
@@ -180,7 +180,7 @@ def test_should_keep_the_cells_of_any_csv(rows: list[list[str]], line_end: str, 
 @given(st.lists(RECORDS, min_size=1, max_size=4))
 def test_should_read_the_records_that_consume_prints(records: list[Record]) -> None:
     columns = columns_of(records)
-    rows = Rows(
+    rows = RecordRows(
         *("orders", 3, list(range(len(records))), columns.column(2).to_pylist()),
         *(columns.column(0).to_pylist(), columns.column(1).to_pylist(), header_rows(columns.column(3))),
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.main import notices, run
-from headrace.cli.output import age, print_table, readable, tell
-from headrace.cli.progress import Tally, progress
+from headrace.cli.output import age, notify, print_table, readable
+from headrace.cli.progress import ProgressCounts, progress
 from tests.support.waiting import wait_for
 
 
@@ -118,9 +118,9 @@ def test_should_show_progress_on_a_terminal_and_take_it_away(monkeypatch: pytest
     terminal = terminal_for("stderr", monkeypatch)
     monkeypatch.setenv("COLUMNS", "60")
     whole = "1,234 records  50 %  0 records/s  0 B/s  0:00"
-    with progress(Tally(1_234), lambda: 0.5, shown=True):
+    with progress(ProgressCounts(1_234), lambda: 0.5, shown=True):
         wait_for(lambda: whole in terminal.getvalue(), "the line is there, and the bar leaves it room")
-        tell("connection refused; trying again")
+        notify("connection refused; trying again")
     shown = terminal.getvalue()
     assert "\r\x1b[2Kconnection refused; trying again\n" in shown
     assert shown.endswith("\x1b[2K")

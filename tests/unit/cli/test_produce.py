@@ -36,7 +36,7 @@ def test_should_count_what_is_written_what_failed_and_what_nobody_knows() -> Non
     deliveries.add(future(), 3)
     deliveries.add(future(done=False), 5)
     deliveries.add(future(DiskFullError("full")), 7)
-    deliveries.look()
+    deliveries.count_done()
     assert (deliveries.sent, deliveries.written, deliveries.failed, deliveries.waiting) == (15, 3, 7, 5)
     assert deliveries.failures == 1
     assert deliveries.first_error.message == "full"

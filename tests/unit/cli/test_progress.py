@@ -2,11 +2,11 @@
 
 import pytest
 
-from headrace.cli.progress import Rate, Tally, line, progress, summary
+from headrace.cli.progress import ProgressCounts, Rate, line, progress, summary
 
 
 def test_should_say_what_the_rate_is_now_and_not_what_it_was_on_average() -> None:
-    rate, tally = Rate(window_s=3.0), Tally()
+    rate, tally = Rate(window_s=3.0), ProgressCounts()
     assert rate.of(tally, 0.0) == (0.0, 0.0)
     for second in range(1, 11):
         tally.records += 100
@@ -26,7 +26,7 @@ def test_should_say_what_the_rate_is_now_and_not_what_it_was_on_average() -> Non
     ],
 )
 def test_should_show_records_share_rates_and_time(share: float | None, shown: str) -> None:
-    assert line(Tally(1_234_567), (2_000.0, float(1 << 20)), 65.4, share) == shown
+    assert line(ProgressCounts(1_234_567), (2_000.0, float(1 << 20)), 65.4, share) == shown
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,6 @@ def test_should_sum_up(records: int, seconds: float, says: str) -> None:
 
 
 def test_should_show_nothing_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress(Tally(1), lambda: 0.5, shown=True):
+    with progress(ProgressCounts(1), lambda: 0.5, shown=True):
         pass
     assert capsys.readouterr() == ("", "")

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.record_formats import Rows, json_lines, table, table_title, values
+from headrace.cli.record_formats import RecordRows, json_lines, table, table_title, values
 from headrace.core.records.json_records import to_json
 from headrace.core.types import Offset, Record, RecordHeaders
 
 SOME_BYTES = st.none() | st.text().map(str.encode) | st.binary()
 
 
-def rows(value: bytes | None, key: bytes | None = None, time_ms: int = 0, headers: RecordHeaders = ()) -> Rows:
-    return Rows("orders", 3, [12], [time_ms], [key], [value], [headers])
+def rows(value: bytes | None, key: bytes | None = None, time_ms: int = 0, headers: RecordHeaders = ()) -> RecordRows:
+    return RecordRows("orders", 3, [12], [time_ms], [key], [value], [headers])
 
 
 @given(SOME_BYTES, SOME_BYTES, st.integers(0, 1 << 62), st.lists(st.tuples(st.text(), SOME_BYTES), max_size=2))

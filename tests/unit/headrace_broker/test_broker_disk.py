@@ -39,15 +39,15 @@ async def test_should_say_once_that_it_is_full_and_once_that_it_is_not(
     (tmp_path / BALLAST_FILE).touch()
     disk = disk_of(tmp_path, 64_000, metrics)
     with caplog.at_level(logging.WARNING):
-        await disk.look()
+        await disk.check()
         disk.take(4_000)
         for _ in range(2):
             with pytest.raises(DiskFullError, match=r"of its quota of 62\.5 KiB"):
                 disk.take(1)
-            await disk.look()
+            await disk.check()
         assert disk.is_full
         disk.gave_back(30_000)
-        await disk.look()
+        await disk.check()
         disk.take(1)
     assert [record.message[:24] for record in caplog.records] == [
         "appends are refused: the",
@@ -62,12 +62,12 @@ async def test_should_say_once_that_it_is_full_and_once_that_it_is_not(
 async def test_should_be_full_when_the_file_system_has_no_room_though_there_should_be(tmp_path: Path) -> None:
     metrics = Metrics()
     disk = disk_of(tmp_path, None, metrics)
-    await disk.look()
+    await disk.check()
     disk.ran_out()
     assert disk.is_full
     with pytest.raises(DiskFullError, match="--disk-reserve"):
         disk.take(1)
-    await disk.look()
+    await disk.check()
     disk.take(1)
     assert metrics.registry.get_sample_value("headrace_broker_appends_refused_total") == 2
 
@@ -79,7 +79,7 @@ async def test_should_know_how_full_the_volume_is_though_its_ballast_cannot_be_k
     disk = disk_of(tmp_path, None, Metrics())
     disk.ran_out()
     for _ in range(2):
-        await disk.look()
+        await disk.check()
     assert not disk.is_full
     assert caplog.text.count("keeping the ballast") == 1
 

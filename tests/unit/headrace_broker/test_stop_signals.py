@@ -39,11 +39,11 @@ async def test_should_tell_a_life_what_is_asked_and_what_was_asked_before_it() -
     with StopSignals.noted() as signals:
         os.kill(os.getpid(), signal.SIGTERM)
         assert signals.asked == [signal.SIGTERM]
-        with signals.told_to(told.append):
+        with signals.passed_to(told.append):
             assert told == [signal.SIGTERM]
             for _ in range(3):
                 os.kill(os.getpid(), signal.SIGINT)
             await eventually(lambda: len(told) == 2, "it is told twice, and no more")
-        with signals.told_to(told.append):
+        with signals.passed_to(told.append):
             assert told == 2 * [signal.SIGTERM, signal.SIGINT]
     assert signal.getsignal(signal.SIGTERM) == before

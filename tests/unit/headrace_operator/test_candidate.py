@@ -12,7 +12,7 @@ from headrace.core.limits import API_BACKOFF_MIN_MS
 from headrace.core.resources.lease import OperatorLease
 from headrace.core.resources.metadata import Metadata
 from headrace.kube.errors import ApiError, ConflictError, UnreadableObjectError
-from headrace_operator.candidate import Candidate
+from headrace_operator.candidate import OperatorCandidate
 from headrace_operator.observer import Scope
 from tests.support.patience import patient
 
@@ -25,7 +25,7 @@ class Api:
     def __init__(self, reads: list[ApiError], writes: list[ApiError]) -> None:
         self.reads, self.writes = reads, writes
         self.looked_s: list[float] = []
-        self.candidate = Candidate(cast("Any", self), Scope("main", "default", 0), "me", Random(1))
+        self.candidate = OperatorCandidate(cast("Any", self), Scope("main", "default", 0), "me", Random(1))
 
     async def get(self, *_: object) -> OperatorLease:
         await asyncio.sleep(0)

@@ -9,14 +9,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.core.control.actions import GroupAction, SetGroupFinalizers, TopicAction
-from headrace.core.control.group_errands import DONE, Errand, Verdict
+from headrace.core.control.group_errands import DONE, Errand, ErrandVerdict
 from headrace.core.resources.consumer_group import ConsumerGroup
 from headrace.kube.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from headrace.kube.resource import ObjectKey
 from headrace.kube.watch import Changed, Listed, Removed, Unreadable
 from headrace_operator.applier import Outcome
 from headrace_operator.groups import GROUP_WRITES_PER_PASS_MAX, Groups
-from headrace_operator.metrics import Metrics
+from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observer import Picture, Scope
 from tests.support.control import ModelApi, brokers, topic
 from tests.support.group_control import ModelGroups, group
@@ -78,22 +78,22 @@ class Parts:
             raise self.read
         return self.read
 
-    async def carry_out(self, errand: Errand, urls: Sequence[str]) -> Verdict:
+    async def carry_out(self, errand: Errand, urls: Sequence[str]) -> ErrandVerdict:
         self.asked.append(urls)
         return DONE
 
 
-def loop_of(parts: Parts, *groups: ConsumerGroup, is_shown: bool = True) -> tuple[Groups, Metrics]:
-    fake, metrics = cast("Any", parts), Metrics()
+def loop_of(parts: Parts, *groups: ConsumerGroup, is_shown: bool = True) -> tuple[Groups, OperatorMetrics]:
+    fake, metrics = cast("Any", parts), OperatorMetrics()
     loop = Groups(fake, Scope("headrace", "default", 0), fake, fake, metrics.groups)
     parts.model.groups = {each.name: each for each in groups}
     loop.take(Listed(groups))
     if is_shown:
-        loop.look(parts.picture)
+        loop.show(parts.picture)
     return loop, metrics
 
 
-def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+def value(metrics: OperatorMetrics, name: str, **labels: str) -> float | None:
     families = text_string_to_metric_families(metrics.exposition().decode())
     samples = [sample for family in families for sample in family.samples]
     return next((each.value for each in samples if (each.name, each.labels) == (name, labels)), None)
@@ -161,7 +161,7 @@ async def test_should_write_the_topic_once_for_each_picture_of_it() -> None:
     await loop._one_pass(acts)
     await loop._one_pass(acts)
     assert parts.topic_writes == 1
-    loop.look(parts.picture)
+    loop.show(parts.picture)
     await loop._one_pass(acts)
     assert parts.topic_writes == 2
 
@@ -200,11 +200,11 @@ async def test_should_come_back_when_the_api_server_does() -> None:
 async def test_should_do_nothing_before_it_knows_the_groups() -> None:
     parts = Parts()
     fake = cast("Any", parts)
-    loop = Groups(fake, Scope("headrace", "default", 0), fake, fake, Metrics().groups)
+    loop = Groups(fake, Scope("headrace", "default", 0), fake, fake, OperatorMetrics().groups)
     parts.model.api.topics[topic("headrace-offsets").uid] = topic(
         "headrace-offsets", metadata={"finalizers": ("headrace.io/in-use",), "deletion_timestamp": "now"}
     )
-    loop.look(parts.picture)
+    loop.show(parts.picture)
     await loop._one_pass(acts)
     assert parts.topic_writes == 0, "there may be groups"
     loop.take(Listed(()))
@@ -223,7 +223,7 @@ async def test_should_not_let_the_urgent_wait_for_a_thousand_others() -> None:
 
 async def test_should_not_go_on_after_a_defect() -> None:
     class Broken(Parts):
-        async def carry_out(self, errand: Errand, urls: Sequence[str]) -> Verdict:
+        async def carry_out(self, errand: Errand, urls: Sequence[str]) -> ErrandVerdict:
             raise ZeroDivisionError
 
     parts = Broken()

@@ -12,7 +12,7 @@ from headrace.core.control.actions import TopicPlan
 from headrace.core.control.observed import Observed
 from headrace.core.types import TopicUid
 from headrace_operator.applier import Outcome
-from headrace_operator.metrics import Metrics
+from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observer import Picture
 from headrace_operator.reconciler import Reconciler
 from tests.support.control import ModelApi, broker, topic
@@ -35,12 +35,12 @@ class Parts:
         return Outcome.REFUSED
 
 
-def stuck(metrics: Metrics) -> float:
+def stuck(metrics: OperatorMetrics) -> float:
     return float(metrics.stuck._value.get())
 
 
 async def test_should_leave_refused_topics_alone_and_count_them_while_it_acts() -> None:
-    parts, metrics = Parts(), Metrics()
+    parts, metrics = Parts(), OperatorMetrics()
     fake = cast("Any", parts)
     reconciler = Reconciler(fake, fake, fake, metrics, Random(1), acts=lambda: parts.acts)
     for _ in range(3):
@@ -52,7 +52,7 @@ async def test_should_leave_refused_topics_alone_and_count_them_while_it_acts() 
 
 
 async def test_should_forget_refusals_of_what_is_gone() -> None:
-    parts, metrics = Parts(), Metrics()
+    parts, metrics = Parts(), OperatorMetrics()
     fake = cast("Any", parts)
     reconciler = Reconciler(fake, fake, fake, metrics, Random(1), acts=lambda: True)
     await reconciler._one_pass()
@@ -63,7 +63,7 @@ async def test_should_forget_refusals_of_what_is_gone() -> None:
 
 
 async def test_should_place_other_topics_while_a_broker_that_is_asked_hangs() -> None:
-    parts, metrics = Hanging(), Metrics()
+    parts, metrics = Hanging(), OperatorMetrics()
     fake = cast("Any", parts)
     reconciler = Reconciler(fake, fake, fake, metrics, Random(1), acts=lambda: parts.acts)
     loop = asyncio.create_task(reconciler.run())

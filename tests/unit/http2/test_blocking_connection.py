@@ -10,7 +10,7 @@ def callers_turn() -> ReadingTurn:
         assert not turn.come()
         turn.thread_read()
         turn.leave()
-    turn.thread_looked()
+    turn.thread_checked()
     assert turn.is_callers
     return turn
 
@@ -53,17 +53,17 @@ def test_the_thread_takes_its_turn_back_where_nobody_reads() -> None:
     turn.come()
     turn.stop(was_served=True)
     turn.leave()
-    turn.thread_looked()
+    turn.thread_checked()
     assert turn.is_callers, "somebody has read since it looked"
-    turn.thread_looked()
+    turn.thread_checked()
     assert not turn.is_callers
 
 
 def test_the_thread_leaves_a_caller_that_reads_alone() -> None:
     turn = callers_turn()
     turn.come()
-    turn.thread_looked()
-    turn.thread_looked()
+    turn.thread_checked()
+    turn.thread_checked()
     assert turn.is_callers
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headrace.core import limits
 from headrace.http2 import frames
 from headrace.http2.events import ErrorCode, RemoteProtocolError
-from headrace.http2.frames import H2_GOAWAY_BYTES_MAX, H2_SETTINGS_MAX, FrameReader
+from headrace.http2.frames import H2_GOAWAY_BYTES_MAX, H2_SETTINGS_MAX, Http2FrameReader
 
 FRAMES = [
     (frames.SETTINGS, 0, 0, b""),
@@ -26,7 +26,7 @@ STREAM = frames.PREFACE + b"".join(frames.pack_frame(*frame) for frame in FRAMES
 
 def read(chunks: list[bytes]) -> list[tuple[int, int, int, bytes]]:
     """The frames of a server's peer, the pieces of those that come in pieces joined."""
-    reader, whole = FrameReader(frames.PREFACE), True
+    reader, whole = Http2FrameReader(frames.PREFACE), True
     found: list[tuple[int, int, int, bytes]] = []
     for chunk in chunks:
         for kind, flags, stream_id, payload in reader.frames(memoryview(chunk)):
@@ -45,7 +45,7 @@ def test_should_find_the_same_frames_when_chunked_anyhow(cuts: list[int]) -> Non
 
 
 def test_should_pass_a_body_on_as_it_comes_without_copying_it() -> None:
-    reader = FrameReader(b"")
+    reader = Http2FrameReader(b"")
     chunk = memoryview(frames.pack_head(frames.DATA, frames.END_STREAM, 1, 10) + b"12345")
     ((_, flags, _, payload),) = reader.frames(chunk)
     assert isinstance(payload, memoryview)
@@ -74,7 +74,7 @@ def test_should_pass_a_body_on_as_it_comes_without_copying_it() -> None:
 @pytest.mark.parametrize("cut", [1, 9])
 def test_should_refuse_a_frame_by_its_head(kind: int, length: int, code: ErrorCode, cut: int) -> None:
     head = frames.pack_head(kind, 0, 1, length)
-    reader = FrameReader(b"")
+    reader = Http2FrameReader(b"")
     if cut < len(head):
         assert list(reader.frames(memoryview(head[:cut]))) == []
     with pytest.raises(RemoteProtocolError, match=f"the peer sent a frame of type {kind} with {length}") as refused:
@@ -83,7 +83,7 @@ def test_should_refuse_a_frame_by_its_head(kind: int, length: int, code: ErrorCo
 
 
 def test_should_refuse_what_does_not_begin_with_the_preface() -> None:
-    reader = FrameReader(frames.PREFACE)
+    reader = Http2FrameReader(frames.PREFACE)
     assert list(reader.frames(memoryview(b"PRI * HT"))) == []
     with pytest.raises(RemoteProtocolError, match="something else than the HTTP/2 preface"):
         list(reader.frames(memoryview(b"ML")))

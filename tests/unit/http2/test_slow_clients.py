@@ -31,7 +31,7 @@ def test_should_forget_who_waits_no_longer() -> None:
 
 
 def test_should_look_often_enough_for_both_times() -> None:
-    assert PATIENCE.look_s == 0.1
+    assert PATIENCE.check_interval_s == 0.1
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=50))

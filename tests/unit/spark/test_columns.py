@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from headrace.core.records.columns import DecodedBatch, decode_batch, encode_batch, record_columns
 from headrace.spark.columns import SPARK_ROWS_GATHERED, SPARK_ROWS_MAX, gathered, maker_of
-from headrace.spark.offsets import Partition
+from headrace.spark.offsets import SourcePartition
 from tests.support.examples import examples
 
-_PARTITION = Partition("flights", "u", 3)
+_PARTITION = SourcePartition("flights", "u", 3)
 
 
 def batches_of(*counts: int) -> Iterator[DecodedBatch]:

@@ -13,9 +13,9 @@ from headrace.core.errors import LocalError
 from headrace.core.records.columns import decode_batch, encode_batch, record_columns
 from headrace.spark.columns import JsonValues, Rows
 from headrace.spark.errors import BadValueError
-from headrace.spark.offsets import Partition
+from headrace.spark.offsets import SourcePartition
 
-_PARTITION = Partition("flights", "u", 3)
+_PARTITION = SourcePartition("flights", "u", 3)
 _NUMBER = [pa.field("n", pa.int32())]
 
 

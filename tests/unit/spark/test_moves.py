@@ -4,9 +4,13 @@ import pytest
 
 from headrace.spark import offsets
 from headrace.spark.errors import DataLossError, LossPolicy, RecreatedTopicError
-from headrace.spark.offsets import OffsetRange, Partition, batch_ranges
+from headrace.spark.offsets import OffsetRange, SourcePartition, batch_ranges
 
-_OLD, _NEW, _MORE = Partition("flights", "u1", 0), Partition("flights", "u2", 0), Partition("flights", "u1", 1)
+_OLD, _NEW, _MORE = (
+    SourcePartition("flights", "u1", 0),
+    SourcePartition("flights", "u2", 0),
+    SourcePartition("flights", "u1", 1),
+)
 _STRICT, _LENIENT, _RESTARTING = LossPolicy(), LossPolicy(fails=False), LossPolicy(starts_over=True)
 
 

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from headrace.core.errors import LocalError
-from headrace.spark.offsets import Partition, from_json, to_json
+from headrace.spark.offsets import SourcePartition, from_json, to_json
 
 
 def test_should_be_the_same_text_when_they_are_the_same() -> None:
-    offsets = {Partition("b", "u2", 10): 7, Partition("b", "u2", 9): 8, Partition("a", "u1", 0): 1}
+    offsets = {SourcePartition("b", "u2", 10): 7, SourcePartition("b", "u2", 9): 8, SourcePartition("a", "u1", 0): 1}
     document = to_json(offsets)
     assert json.dumps(document) == (
         '{"a": {"uid": "u1", "offsets": {"0": 1}}, "b": {"uid": "u2", "offsets": {"9": 8, "10": 7}}}'

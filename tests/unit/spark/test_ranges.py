@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.offsets import OffsetRange, Partition, split_ranges
+from headrace.spark.offsets import OffsetRange, SourcePartition, split_ranges
 
-_LONG, _SHORT = Partition("flights", "u", 0), Partition("flights", "u", 1)
+_LONG, _SHORT = SourcePartition("flights", "u", 0), SourcePartition("flights", "u", 1)
 
 
 def test_should_leave_out_what_is_empty() -> None:
@@ -34,7 +34,7 @@ def test_should_cut_evenly_when_tasks_are_to_be_small() -> None:
 def test_should_cover_all_once(bounds: list[tuple[int, int]], least: int | None, most: int | None) -> None:
     if most is not None:
         bounds = [(start, min(size, most * 20)) for start, size in bounds]
-    ranges = [OffsetRange(Partition("t", "u", number), at, at + size) for number, (at, size) in enumerate(bounds)]
+    ranges = [OffsetRange(SourcePartition("t", "u", number), at, at + size) for number, (at, size) in enumerate(bounds)]
     cut = split_ranges(ranges, min_partitions=least, max_records=most)
     for whole in ranges:
         pieces = [each for each in cut if each.partition == whole.partition]

@@ -9,12 +9,12 @@ from headrace.core.errors import LocalError
 from headrace.spark.options import Connection
 from headrace.spark.read_options import (
     SPARK_ROWS_PER_TRIGGER_DEFAULT,
-    Assigned,
+    AssignedPartitions,
     AtOffsets,
     AtTime,
     AtTimes,
     BatchOptions,
-    Edge,
+    LogEdge,
     StreamOptions,
     Topics,
 )
@@ -25,15 +25,19 @@ _TOPIC = {"subscribe": "flights"}
 
 def test_should_have_kafkas_defaults_when_only_a_topic_is_given() -> None:
     batch, stream = BatchOptions.of(_TOPIC), StreamOptions.of(_TOPIC)
-    assert (batch.subscription, batch.start, batch.end) == (Topics(("flights",)), Edge("earliest"), Edge("latest"))
-    assert (stream.start, stream.max_offsets) == (Edge("latest"), SPARK_ROWS_PER_TRIGGER_DEFAULT)
+    assert (batch.subscription, batch.start, batch.end) == (
+        Topics(("flights",)),
+        LogEdge("earliest"),
+        LogEdge("latest"),
+    )
+    assert (stream.start, stream.max_offsets) == (LogEdge("latest"), SPARK_ROWS_PER_TRIGGER_DEFAULT)
     assert batch.loss.fails
     assert not stream.loss.starts_over
 
 
 def test_should_take_names_whatever_their_case() -> None:
     options = BatchOptions.of({"SUBSCRIBE": "flights", "startingoffsets": "EARLIEST", "minpartitions": " 5 "})
-    assert (options.start, options.min_partitions) == (Edge("earliest"), 5)
+    assert (options.start, options.min_partitions) == (LogEdge("earliest"), 5)
 
 
 def test_should_prefer_the_time_when_several_say_where_to_begin() -> None:
@@ -88,7 +92,7 @@ def test_should_name_the_remedy_when_a_stream_option_is_wrong(options: dict[str,
 def test_should_say_what_assign_looks_like_when_it_is_wrong(value: str) -> None:
     with pytest.raises(LocalError, match=r"assign is .*: write JSON such as"):
         BatchOptions.of({"assign": value})
-    assert BatchOptions.of({"assign": '{"flights": [1, 0, 1]}'}).subscription == Assigned({"flights": (0, 1)})
+    assert BatchOptions.of({"assign": '{"flights": [1, 0, 1]}'}).subscription == AssignedPartitions({"flights": (0, 1)})
 
 
 def test_should_say_so_when_a_pattern_is_none() -> None:

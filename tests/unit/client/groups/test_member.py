@@ -40,7 +40,7 @@ from headrace.core.groups.events import (
 )
 from headrace.core.groups.group_machine import ForGroup, GroupMachine, TopicsListed
 from headrace.core.groups.identity import GroupName, MemberId, TopicShape
-from headrace.core.groups.status import Report, report_of, with_silences
+from headrace.core.groups.status import GroupReport, report_of, with_silences
 from headrace.core.types import BrokerId, PartitionKey, TopicUid
 from tests.support.group_world import GroupCoordination, GroupOrder
 
@@ -322,7 +322,7 @@ def test_should_wait_for_the_partitions_of_a_member_that_may_be_gone() -> None:
     reader = Reader(town)
     town.pass_time(1_000)
 
-    def report() -> Report:
+    def report() -> GroupReport:
         group = town.machine.groups[GROUP]
         known = report_of(group.image, group.state, BrokerId(0), town.topics, {})
         return with_silences(known, group.silences(town.now_ms))

@@ -83,10 +83,10 @@ def test_should_let_each_have_its_turn(replicas: dict[int, Collection[int]], mos
 def test_should_remember_who_was_silent_until_it_answers_or_nobody_wants_to_know(most: int) -> None:
     asking, all_of_it = PromiseRequests(most), wanted({0: (1, 2), 1: (1, 2)})
     for _ in range(2):
-        silent = asking.heard(asking.turn(all_of_it), answer(1, 0, 1))
+        silent = asking.answered(asking.turn(all_of_it), answer(1, 0, 1))
     assert silent == {key(0): [2], key(1): [2]}
     for _ in range(2):
-        silent = asking.heard(asking.turn(all_of_it), answer(1, 0, 1) | answer(2, 1))
+        silent = asking.answered(asking.turn(all_of_it), answer(1, 0, 1) | answer(2, 1))
     assert silent == {key(0): [2], key(1): []}
     only = wanted({1: (1, 2)})
-    assert asking.heard(asking.turn(only), {}) == {key(1): [1, 2]}
+    assert asking.answered(asking.turn(only), {}) == {key(1): [1, 2]}

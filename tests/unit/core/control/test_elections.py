@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.control.actions import Budget, Change
+from headrace.core.control.actions import Change, ChangeBudget
 from headrace.core.control.elections import Elections
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.resources.partition_set import PartitionState
@@ -42,12 +42,12 @@ def lost(*numbers: int) -> tuple[Broker, ...]:
     return tuple(broker(number, state=LOST) for number in numbers)
 
 
-def elections(observed: Observed, budget: Budget | None = None, **spec: Any) -> Elections:
-    return Elections(topic(replicas=3, **spec).spec, observed, budget or Budget(), Counter())
+def elections(observed: Observed, budget: ChangeBudget | None = None, **spec: Any) -> Elections:
+    return Elections(topic(replicas=3, **spec).spec, observed, budget or ChangeBudget(), Counter())
 
 
 def looked_at(found: PartitionState, observed: Observed, **spec: Any) -> Change | None:
-    return elections(observed, **spec).look_at(found)
+    return elections(observed, **spec).change_for(found)
 
 
 def changed(found: PartitionState, observed: Observed, **spec: Any) -> PartitionState:
@@ -81,22 +81,22 @@ def test_should_elect_when_the_leader_is_not_in_sync_or_no_replica() -> None:
 def test_should_prefer_the_preferred_leader_and_then_whoever_leads_least() -> None:
     assert changed(replace(ALL_IN_SYNC, leader=None), world()).leader == seat(0)
     several = elections(world(*lost(0)))
-    leaders = [several.look_at(replace(ALL_IN_SYNC, id=number)) for number in range(4)]  # type: ignore[arg-type]
+    leaders = [several.change_for(replace(ALL_IN_SYNC, id=number)) for number in range(4)]  # type: ignore[arg-type]
     assert [change.state.leader for change in leaders if change] == [seat(1), seat(2), seat(1), seat(2)]
 
 
 def test_should_spare_whoever_leads_most_of_other_topics_when_they_lead_equally_many_of_this_one() -> None:
-    budget = Budget(leads=Counter({BrokerId(1): 5}))
-    change = elections(world(*lost(0)), budget).look_at(ALL_IN_SYNC)
+    budget = ChangeBudget(leads=Counter({BrokerId(1): 5}))
+    change = elections(world(*lost(0)), budget).change_for(ALL_IN_SYNC)
     assert change is not None
     assert change.state.leader == seat(2)
     assert budget.leads == {1: 5, 2: 1}
 
 
 def test_should_count_the_leader_that_it_moves() -> None:
-    budget = Budget(leads=Counter({BrokerId(0): 1}))
+    budget = ChangeBudget(leads=Counter({BrokerId(0): 1}))
     moved = elections(world(broker(0, state=DRAINING)), budget)
-    moved.look_at(ALL_IN_SYNC)
+    moved.change_for(ALL_IN_SYNC)
     assert budget.leads == {0: 0, 1: 1}
 
 
@@ -268,8 +268,8 @@ def test_should_return_to_the_preferred_leader_once_it_is_in_sync_and_steady() -
 
 def test_should_return_no_more_leaders_than_it_may_in_one_pass() -> None:
     led_by_1 = state(seat(0), seat(1), leader=seat(1))
-    some = elections(world(), Budget(returns=2))
-    assert [some.look_at(led_by_1) is not None for _ in range(3)] == [True, True, False]
+    some = elections(world(), ChangeBudget(returns=2))
+    assert [some.change_for(led_by_1) is not None for _ in range(3)] == [True, True, False]
 
 
 def test_should_stay_where_it_is_when_every_replica_is_to_be_removed() -> None:

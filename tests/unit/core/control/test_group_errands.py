@@ -9,9 +9,9 @@ from headrace.core.control.group_errands import (
     DONE,
     GROUP_ERRAND_RETRY_MS,
     Errand,
+    ErrandVerdict,
     GroupAsking,
     Result,
-    Verdict,
     Wish,
     errand,
     wish_of,
@@ -25,7 +25,7 @@ from headrace.core.errors import (
     RemoteError,
 )
 from headrace.core.groups.identity import TopicShape
-from headrace.core.groups.requests import Call
+from headrace.core.groups.requests import GroupCall
 from headrace.core.limits import RECONCILE_RESYNC_MS
 from headrace.core.resources.consumer_group import ConsumerGroup, LastReset
 from headrace.core.types import TopicUid
@@ -60,21 +60,21 @@ class Brokers:
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         self.answers = answers
-        self.turns: list[list[Call]] = []
+        self.turns: list[list[GroupCall]] = []
 
-    def carry_out(self, found: ConsumerGroup) -> Verdict:
+    def carry_out(self, found: ConsumerGroup) -> ErrandVerdict:
         wish = wish_of(found)
         assert wish is not None
         return self.drive(errand(found, wish, TOPICS))
 
-    def drive(self, carried_out: Errand) -> Verdict:
+    def drive(self, carried_out: Errand) -> ErrandVerdict:
         try:
-            calls: Sequence[Call] = next(carried_out)
+            calls: Sequence[GroupCall] = next(carried_out)
             while True:
                 self.turns.append([*calls])
                 calls = carried_out.send([self.answers[call.path] for call in calls])
         except StopIteration as end:
-            verdict: Verdict = end.value
+            verdict: ErrandVerdict = end.value
             return verdict
 
     @property
@@ -202,17 +202,17 @@ def test_should_say_what_came_of_it(error: HeadraceError, result: Result) -> Non
 
 
 def test_should_say_what_lies_behind_it_where_that_does_not_pass_by_itself() -> None:
-    passing = Verdict.of(BrokerUnreachableError("http://10.0.0.7:8080: refused"))
+    passing = ErrandVerdict.of(BrokerUnreachableError("http://10.0.0.7:8080: refused"))
     assert "10.0.0.7" not in passing.message, "another broker, another try: the same words"
     assert passing.cause == "BrokerUnreachable: http://10.0.0.7:8080: refused"
-    lasting = Verdict.of(RemoteError("its answer is longer than 16 bytes"))
+    lasting = ErrandVerdict.of(RemoteError("its answer is longer than 16 bytes"))
     assert "RemoteError: its answer is longer than 16 bytes" in lasting.message
 
 
 def test_should_delete_a_group_with_one_request() -> None:
     brokers = Brokers({GROUP: {}})
     assert brokers.carry_out(group(metadata=GOING)) == DONE
-    assert brokers.turns == [[Call("DELETE", GROUP, None)]]
+    assert brokers.turns == [[GroupCall("DELETE", GROUP, None)]]
 
 
 def with_status(found: ConsumerGroup, **fields: Any) -> ConsumerGroup:
@@ -254,7 +254,7 @@ def test_should_ask_for_so_many_at_once_and_for_the_others_in_turn() -> None:
     assert wishes(due) == ["u0", "u1"]
     assert asking.due(groups, 0) == []
     assert asking.next_due_ms() is None
-    asking.answered(due[0][1], Verdict(Result.NOT_EMPTY, "GroupNotEmpty"), 5)
+    asking.answered(due[0][1], ErrandVerdict(Result.NOT_EMPTY, "GroupNotEmpty"), 5)
     assert asking.next_due_ms() == 0
     assert wishes(asking.due(groups, 5)) == ["u2"]
 
@@ -272,7 +272,7 @@ def test_should_ask_again_after_a_while(result: Result, pause_ms: int) -> None:
     asking, groups = GroupAsking(), going(1)
     ((_, wish),) = asking.due(groups, 0)
     assert asking.verdicts() == {}
-    verdict = Verdict(result, "Whatever")
+    verdict = ErrandVerdict(result, "Whatever")
     asking.answered(wish, verdict, 7)
     assert asking.verdicts() == {wish: verdict}
     assert asking.next_due_ms() == 7 + pause_ms
@@ -284,11 +284,11 @@ def test_should_ask_about_a_group_with_members_seldom_and_at_once_when_they_are_
     asking, (found,) = GroupAsking(), going(1)
     busy = with_status(found, members=(member("m1"),))
     ((_, wish),) = asking.due([busy], 0)
-    assert asking.answered(wish, Verdict(Result.NOT_EMPTY, "GroupNotEmpty"), 0)
+    assert asking.answered(wish, ErrandVerdict(Result.NOT_EMPTY, "GroupNotEmpty"), 0)
     assert asking.due([busy], GROUP_ERRAND_RETRY_MS) == []
     assert asking.next_due_ms() == GROUP_ERRAND_RETRY_MS + RECONCILE_RESYNC_MS
     assert wishes(asking.due([found], GROUP_ERRAND_RETRY_MS)) == ["u0"]
-    assert not asking.answered(wish, Verdict(Result.NOT_EMPTY, "GroupNotEmpty"), 0), "it is nothing new"
+    assert not asking.answered(wish, ErrandVerdict(Result.NOT_EMPTY, "GroupNotEmpty"), 0), "it is nothing new"
 
 
 def test_should_not_ask_twice_at_once_for_the_same_after_it_has_stood_by() -> None:
@@ -335,9 +335,9 @@ def test_should_tell_of_the_same_kind_of_thing_once_in_a_while() -> None:
     rebalanced, again = Notice("Rebalanced", "epoch 1"), Notice("Rebalanced", "epoch 2")
     waits = Notice("ResetWaits", "m1")
     other = Notice("ResetWaits", "m1", about="replay-2")
-    assert restraint.heard("a", [rebalanced], 0) == [rebalanced]
-    assert restraint.heard("a", [again, waits], 5) == [waits]
-    assert restraint.heard("a", [waits, other], 5) == [other], "it is about another reset"
-    assert restraint.heard("b", [again], 6) == [again]
-    assert restraint.heard("a", [again, waits], 10) == [again]
-    assert restraint.heard("a", [waits], 15) == [waits]
+    assert restraint.allowed("a", [rebalanced], 0) == [rebalanced]
+    assert restraint.allowed("a", [again, waits], 5) == [waits]
+    assert restraint.allowed("a", [waits, other], 5) == [other], "it is about another reset"
+    assert restraint.allowed("b", [again], 6) == [again]
+    assert restraint.allowed("a", [again, waits], 10) == [again]
+    assert restraint.allowed("a", [waits], 15) == [waits]

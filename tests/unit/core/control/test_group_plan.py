@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.control.actions import SetGroupFinalizers, WriteGroupStatus
-from headrace.core.control.group_errands import DONE, Verdict, wish_of
+from headrace.core.control.group_errands import DONE, ErrandVerdict, wish_of
 from headrace.core.control.group_plan import askable, next_change_ms, plan_groups
 from headrace.core.control.group_view import GroupResting
 from headrace.core.control.observed import BrokerState
@@ -25,8 +25,8 @@ from tests.support.group_control import ModelGroups, group, member, share
 FINALIZER = "headrace.io/group"
 LATER = "2026-11-22T00:00:00Z"
 LATER_MS = 1_795_305_600_000
-NOT_EMPTY = Verdict.of(GroupNotEmptyError("it has members"))
-AWAY = Verdict.of(CoordinatorLoadingError("a moment"))
+NOT_EMPTY = ErrandVerdict.of(GroupNotEmptyError("it has members"))
+AWAY = ErrandVerdict.of(CoordinatorLoadingError("a moment"))
 EARLIEST = {"id": "replay-1", "to": "Earliest"}
 
 
@@ -323,13 +323,13 @@ def test_should_believe_the_coordinator_when_it_knows_of_members_first() -> None
 @pytest.mark.parametrize(
     ("verdict", "reason", "event"),
     [
-        (Verdict.of(UnknownTopicError("there is no topic x")), "UnknownTopic", "ResetRefused"),
-        (Verdict.of(OffsetOutOfRangeError("7 is not there")), "OffsetOutOfRange", "ResetRefused"),
+        (ErrandVerdict.of(UnknownTopicError("there is no topic x")), "UnknownTopic", "ResetRefused"),
+        (ErrandVerdict.of(OffsetOutOfRangeError("7 is not there")), "OffsetOutOfRange", "ResetRefused"),
         (AWAY, "Unanswered", "ResetWaits"),
-        (Verdict.of(RemoteError("HTTP 404: who?")), "Unanswered", "ResetWaits"),
+        (ErrandVerdict.of(RemoteError("HTTP 404: who?")), "Unanswered", "ResetWaits"),
     ],
 )
-def test_should_say_why_a_reset_is_not_carried_out(verdict: Verdict, reason: str, event: str) -> None:
+def test_should_say_why_a_reset_is_not_carried_out(verdict: ErrandVerdict, reason: str, event: str) -> None:
     model = settled()
     model.configure(resetOffsets=EARLIEST)
     model.answer(verdict)

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from headrace.core.control.observed import BrokerState
-from headrace.core.control.status import Health, Standing, standings
+from headrace.core.control.status import BrokerStanding, Health, standings
 from headrace.core.types import BrokerId
 from tests.support.control import brokers, topic
 from tests.support.replicated import ReplicatedCluster
@@ -52,7 +52,7 @@ def test_should_miss_a_broker_that_stopped_only_where_it_is_to_come_back() -> No
     for number in (1, 2):
         cluster.lose(BrokerId(number))
         api.brokers[BrokerId(number)] = replace(api.brokers[BrokerId(number)], clean=True)
-    assert standings(api.observed) == {Standing.READY: 1, Standing.STOPPED: 1, Standing.GONE: 1}
+    assert standings(api.observed) == {BrokerStanding.READY: 1, BrokerStanding.STOPPED: 1, BrokerStanding.GONE: 1}
 
 
 def test_should_miss_a_broker_that_was_killed_and_is_to_go_for_as_long_as_it_has_replicas() -> None:
@@ -60,8 +60,8 @@ def test_should_miss_a_broker_that_was_killed_and_is_to_go_for_as_long_as_it_has
     api = cluster.api
     cluster.lose(BrokerId(2))
     cluster.leave(BrokerId(2))
-    assert standings(api.observed) == {Standing.READY: 2, Standing.LOST: 1}
+    assert standings(api.observed) == {BrokerStanding.READY: 2, BrokerStanding.LOST: 1}
     api.brokers[BrokerId(3)] = replace(api.brokers[BrokerId(0)], id=BrokerId(3), state=BrokerState.LOST)
-    assert standings(api.observed) == {Standing.READY: 2, Standing.LOST: 2}
+    assert standings(api.observed) == {BrokerStanding.READY: 2, BrokerStanding.LOST: 2}
     cluster.leave(BrokerId(3))
-    assert standings(api.observed) == {Standing.READY: 2, Standing.LOST: 1, Standing.GONE: 1}
+    assert standings(api.observed) == {BrokerStanding.READY: 2, BrokerStanding.LOST: 1, BrokerStanding.GONE: 1}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.core.control.actions import Budget
+from headrace.core.control.actions import ChangeBudget
 from headrace.core.control.observed import Broker, BrokerState, Observed
 from headrace.core.control.placement import Load
 from headrace.core.control.reassignment import Reassignment, Unfinished, reassign
@@ -40,13 +40,13 @@ def step(
     *states: PartitionState,
     replicas: int,
     observed: Observed,
-    budget: Budget | None = None,
+    budget: ChangeBudget | None = None,
     preferred: dict[int, int] | None = None,
     **spec: Any,
 ) -> Reassignment:
     leaders = {PartitionId(id_): BrokerId(broker) for id_, broker in (preferred or {}).items()}
     wanted = topic(partitions=len(states), replicas=replicas, **spec).spec
-    return reassign(wanted, states, observed, budget or Budget.of(states, observed), Load(), leaders)
+    return reassign(wanted, states, observed, budget or ChangeBudget.of(states, observed), Load(), leaders)
 
 
 def only(found: PartitionState, replicas: int, observed: Observed, **spec: Any) -> PartitionState | None:
@@ -216,7 +216,7 @@ def test_should_call_back_who_was_to_leave_when_its_successor_is_to_leave_itself
 
 def test_should_let_no_more_partitions_copy_at_a_time_than_it_may() -> None:
     states = [at(0, id=number) for number in range(5)]
-    budget = Budget(moves=2)
+    budget = ChangeBudget(moves=2)
     found = step(*states, replicas=2, observed=world(count=2), budget=budget)
     assert sorted(found.changes) == [0, 1]
     assert found.unfinished == Unfinished(waiting=3)
@@ -226,13 +226,13 @@ def test_should_let_no_more_partitions_copy_at_a_time_than_it_may() -> None:
 def test_should_count_those_that_copy_already_unless_their_broker_is_away() -> None:
     copying = at(0, 1, adding=ids(1), isr=(seat(0),))
     away = world(broker(1, state=LOST))
-    assert Budget.of([copying], world()).moves == Budget().moves - 1
-    assert Budget.of([copying], away).moves == Budget().moves
+    assert ChangeBudget.of([copying], world()).moves == ChangeBudget().moves - 1
+    assert ChangeBudget.of([copying], away).moves == ChangeBudget().moves
 
 
 def test_should_take_replicas_away_without_waiting_for_a_turn() -> None:
     states = [at(0, 1, id=number) for number in range(5)]
-    found = step(*states, replicas=1, observed=world(count=2), budget=Budget(moves=0))
+    found = step(*states, replicas=1, observed=world(count=2), budget=ChangeBudget(moves=0))
     assert len(found.changes) == 5
 
 

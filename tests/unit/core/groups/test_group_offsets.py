@@ -13,7 +13,7 @@ from headrace.core.groups.events import (
     ResetResolved,
 )
 from headrace.core.groups.group import GROUP_OFFSETS_MAX, OFFSETS_BYTES_PER_COMMIT_MAX
-from headrace.core.groups.identity import GroupSettings, GroupState, Retention
+from headrace.core.groups.identity import GroupSettings, GroupState, OffsetRetention
 from headrace.core.limits import OFFSET_METADATA_BYTES_MAX, OFFSETS_PER_COMMIT_MAX
 from headrace.core.types import Offset
 from tests.support.group_asking import FLIGHTS, commit, refused, state, told, world_of
@@ -180,9 +180,9 @@ def test_should_keep_offsets_as_its_log_says_where_nobody_else_does() -> None:
         told(world, commit(world, 3))
         kept_ms = None if kept_days is None else kept_days * DAY_MS
         world.configure(GroupSettings(offsets_retention_ms=kept_ms))
-        assert world.image.group.retention == Retention(kept_ms)
+        assert world.image.group.retention == OffsetRetention(kept_ms)
         world.crash(kept=9)
-        assert world.image.group.retention == Retention(kept_ms)
+        assert world.image.group.retention == OffsetRetention(kept_ms)
         world.pass_time(days * DAY_MS)
         assert bool(world.image.offsets) is is_kept
 
@@ -192,7 +192,7 @@ def test_should_not_write_again_how_long_offsets_are_kept() -> None:
     world.configure(GroupSettings(offsets_retention_ms=DAY_MS))
     assert world.log == [], "there is no group yet"
     told(world, commit(world, 3))
-    assert (len(world.log), world.committed_image.group.retention) == (1, Retention(DAY_MS)), "in its first batch"
+    assert (len(world.log), world.committed_image.group.retention) == (1, OffsetRetention(DAY_MS)), "in its first batch"
     world.configure(GroupSettings(session_ms=6_000, offsets_retention_ms=DAY_MS))
     assert len(world.log) == 1
 

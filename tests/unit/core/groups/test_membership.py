@@ -22,23 +22,23 @@ from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.events import HeartbeatReceived, JoinReceived, Membership
 from headrace.core.groups.identity import GroupEpoch
 from headrace.core.groups.membership import (
-    Answered,
     Assigned,
     Doubted,
     Effect,
     Event,
-    Failed,
     GivenUp,
     Identity,
     Left,
     Lost,
+    MembershipAnswered,
+    MembershipFailed,
+    MembershipRefused,
+    MembershipTicked,
     MemberState,
-    Refused,
     Revoke,
     Send,
     Stopped,
     Subscribed,
-    Ticked,
 )
 from tests.support.group_world import member, parts
 
@@ -93,32 +93,32 @@ def done(state: MemberState, at_ms: int, what: str, words: list[str]) -> list[st
     return [*map(shown, effects), f"{state.phase.value}, until {until}"]
 
 
-def answered(words: list[str]) -> Answered:
+def answered(words: list[str]) -> MembershipAnswered:
     options = dict(word.split("=") for word in words[2:] if "=" in word)
     epoch, revision = words[1].split(".")
     listed = [word for word in words[2:] if "=" not in word] or [""]
     assigned = None if listed[0] == "same" else parts("flights", *map(int, filter(None, listed[0].split(","))))
     session_ms, heartbeat_ms = int(options.get("session", "45000")), int(options.get("heartbeat", "3000"))
-    return Answered(
+    return MembershipAnswered(
         int(words[0]), Membership(GroupEpoch(int(epoch)), int(revision), assigned, heartbeat_ms, session_ms)
     )
 
 
-def refused(words: list[str]) -> Refused:
+def refused(words: list[str]) -> MembershipRefused:
     kind: type[HeadraceError] = getattr(errors, f"{words[1]}Error")
     details = {name: int(value) for name, value in (word.split("=") for word in words[2:])}
-    return Refused(int(words[0]), kind(f"it says {words[1]}", **details))
+    return MembershipRefused(int(words[0]), kind(f"it says {words[1]}", **details))
 
 
 EVENTS: dict[str, Callable[[list[str]], Event]] = {
     "answered": answered,
     "refused": refused,
-    "left": lambda words: Answered(int(words[0]), None),
+    "left": lambda words: MembershipAnswered(int(words[0]), None),
     "given": lambda words: GivenUp(int(words[1])),
     "subscribed": lambda words: Subscribed(Subscription.parse(words)),
     "doubted": lambda words: Doubted("a commit was refused"),
     "stopped": lambda words: Stopped(for_a_while=bool(words)),
-    "tick": lambda words: Ticked(),
+    "tick": lambda words: MembershipTicked(),
 }
 
 
@@ -137,7 +137,7 @@ def shown(effect: Effect) -> str:
             return f"revoke {ticket}: {named(partitions)} by {by_ms} ({reason})"
         case Lost(partitions, reason):
             return f"lost {named(partitions)} ({reason})"
-        case Failed(error, reason):
+        case MembershipFailed(error, reason):
             return f"failed: {error.code} ({reason})"
         case Left(reason):
             return f"left ({reason})"
@@ -155,21 +155,21 @@ def test_should_leave_at_once_where_it_has_never_asked_for_anything() -> None:
 def test_should_have_all_requests_answered_that_are_worth_it() -> None:
     """So many are remembered; what is older says nothing new."""
     state = MemberState(Identity(member("a"), Subscription.parse(["flights"])), 0)
-    effects = [effect for at_ms in range(0, 300_000, 100) for effect in state.step(Ticked(), at_ms)]
+    effects = [effect for at_ms in range(0, 300_000, 100) for effect in state.step(MembershipTicked(), at_ms)]
     last = max(effect.request.request for effect in effects if isinstance(effect, Send))
     assert last > 20
     membership = Membership(GroupEpoch(1), 0, parts("flights", 0), 3_000, 1 << 30)
-    assert state.step(Answered(1, membership), 300_000) == []
+    assert state.step(MembershipAnswered(1, membership), 300_000) == []
     assert not state.holds(300_000)
-    assert any(isinstance(effect, Assigned) for effect in state.step(Answered(last, membership), 300_000))
+    assert any(isinstance(effect, Assigned) for effect in state.step(MembershipAnswered(last, membership), 300_000))
 
 
 def test_should_not_try_again_all_at_once() -> None:
     times = set()
     for number in range(50):
         state = MemberState(Identity(member(f"m{number}"), Subscription.parse(["flights"])), 0)
-        state.step(Ticked(), 0)
-        state.step(Refused(1, errors.CoordinatorLoadingError("it loads")), 0)
+        state.step(MembershipTicked(), 0)
+        state.step(MembershipRefused(1, errors.CoordinatorLoadingError("it loads")), 0)
         assert state.next_ms is not None
         times.add(state.next_ms)
     assert min(times) >= 50

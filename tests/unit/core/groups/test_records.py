@@ -27,7 +27,15 @@ from headrace.core.groups.entries import (
     TargetKey,
     TargetRecord,
 )
-from headrace.core.groups.identity import Assignor, GroupEpoch, GroupName, GroupType, MemberId, Retention, TopicShape
+from headrace.core.groups.identity import (
+    Assignor,
+    GroupEpoch,
+    GroupName,
+    GroupType,
+    MemberId,
+    OffsetRetention,
+    TopicShape,
+)
 from headrace.core.groups.records import decode, encode, records_bytes_max
 from headrace.core.types import LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 from tests.support.group_world import GROUP, member, part, parts, shape
@@ -54,7 +62,7 @@ group_values = st.builds(
     inputs,
     counts,
     texts,
-    st.none() | st.builds(Retention, st.none() | counts),
+    st.none() | st.builds(OffsetRetention, st.none() | counts),
     st.sampled_from(GroupType),
 )
 subscriptions = st.builds(Subscription, st.lists(texts).map(tuple), texts)
@@ -118,7 +126,7 @@ _VALUES: list[tuple[Entry, object, object]] = [
         },
     ),
     (
-        GroupRecord(GroupKey(GROUP), GroupValue(retention=Retention(86_400_000))),
+        GroupRecord(GroupKey(GROUP), GroupValue(retention=OffsetRetention(86_400_000))),
         ["group", 1, "default", "billing"],
         {
             "version": 1,

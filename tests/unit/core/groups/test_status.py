@@ -12,9 +12,9 @@ from headrace.core.groups.identity import Assignor, GroupEpoch, GroupState, Grou
 from headrace.core.groups.lag import Watermarks, partition_lag, topic_lag
 from headrace.core.groups.sessions import Silence
 from headrace.core.groups.status import (
+    GroupReport,
     GroupSummary,
     MemberReport,
-    Report,
     assigned,
     group_object,
     groups_object,
@@ -53,7 +53,7 @@ class Cluster:
     resource: ConsumerGroup = field(default_factory=lambda: ConsumerGroup(Metadata(GROUP.name, GROUP.namespace)))
     topics: dict[str, TopicShape] = field(default_factory=lambda: dict(TOPICS))
 
-    def report(self, lags: dict[TopicUid, int | None] | None = None) -> Report:
+    def report(self, lags: dict[TopicUid, int | None] | None = None) -> GroupReport:
         group = self.world.machine.groups.get(GROUP)
         state = GroupState.DEAD if group is None else group.state
         return report_of(self.world.image, state, COORDINATOR, self.topics, lags or {})

@@ -13,7 +13,7 @@ from headrace.core.groups.publishing import (
     lags_shown,
     upkeep,
 )
-from headrace.core.groups.status import Report, report_of
+from headrace.core.groups.status import GroupReport, report_of
 from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, auto_created
 from headrace.core.resources.metadata import Metadata
 from headrace.core.types import BrokerId, Offset, TopicUid
@@ -32,14 +32,14 @@ def found(cluster: str = "headrace") -> ConsumerGroup:
     return replace(parsed, metadata=metadata)
 
 
-def report(world: World, lag: int | None = None) -> Report:
+def report(world: World, lag: int | None = None) -> GroupReport:
     group = world.machine.groups.get(GROUP)
     state = GroupState.DEAD if group is None else group.state
     return report_of(world.image, state, BrokerId(1), TOPICS, {FLIGHTS: lag})
 
 
 def kept(
-    resource: ConsumerGroup | None, said: Report, *, is_for_lag: bool = False, is_unused: bool = False
+    resource: ConsumerGroup | None, said: GroupReport, *, is_for_lag: bool = False, is_unused: bool = False
 ) -> Upkeep | None:
     return upkeep(resource, said, "headrace", 0, is_for_lag=is_for_lag, is_unused=is_unused)
 

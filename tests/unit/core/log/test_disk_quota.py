@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 def budget(*, quota_bytes: int | None = QUOTA, reserve_bytes: int | None = 0) -> DiskBudget:
     made = DiskBudget(DiskLimits(quota_bytes, reserve_bytes))
-    made.looked_at_volume(VOLUME, VOLUME, 0)
+    made.measured_volume(VOLUME, VOLUME, 0)
     made.counted_data(0, 0)
     return made
 
@@ -35,7 +35,7 @@ def test_should_say_how_much_room_there_is_by_whichever_limit_ends_first() -> No
     disk = budget()
     disk.take(QUOTA - 10)
     assert disk.room_bytes == 10
-    disk.looked_at_volume(0, VOLUME, disk.taken_bytes)
+    disk.measured_volume(0, VOLUME, disk.taken_bytes)
     assert disk.room_bytes == 0
     disk.counted_data(2 * QUOTA, disk.taken_bytes)
     assert disk.room_bytes == 0
@@ -63,7 +63,7 @@ def test_should_reserve_a_part_of_the_volume_when_it_is_not_told_how_much(
     volume_bytes: int, reserve_bytes: int
 ) -> None:
     disk = DiskBudget(DiskLimits())
-    disk.looked_at_volume(reserve_bytes + 10, volume_bytes, 0)
+    disk.measured_volume(reserve_bytes + 10, volume_bytes, 0)
     assert disk.reserve_bytes == reserve_bytes <= DISK_RESERVE_BYTES_MAX
     disk.take(10)
     refusal(disk, 1)
@@ -99,12 +99,12 @@ def test_should_go_on_when_it_is_asked_for_more_than_it_could_ever_hold() -> Non
 
 def test_should_stay_full_until_there_is_room_to_spare_on_the_volume() -> None:
     disk = budget(quota_bytes=None, reserve_bytes=1000)
-    disk.looked_at_volume(1000, VOLUME, 0)
+    disk.measured_volume(1000, VOLUME, 0)
     refusal(disk, 1)
     disk.gave_back(VOLUME)
-    disk.looked_at_volume(1000 + VOLUME // 64 - 1, VOLUME, 0)
+    disk.measured_volume(1000 + VOLUME // 64 - 1, VOLUME, 0)
     assert "reserve" in refusal(disk, 1).message
-    disk.looked_at_volume(1000 + VOLUME // 64, VOLUME, 0)
+    disk.measured_volume(1000 + VOLUME // 64, VOLUME, 0)
     disk.take(1)
 
 
@@ -124,7 +124,7 @@ def test_should_never_pass_a_limit_and_never_refuse_what_has_room_while_it_is_op
 ) -> None:
     disk, used = DiskBudget(DiskLimits(2000, 300)), 0
     not_seen_free = 0  # what was deleted since the volume was looked at last
-    disk.looked_at_volume(2500, 2500, 0)
+    disk.measured_volume(2500, 2500, 0)
     disk.counted_data(0, 0)
     for step, size in steps:
         match step:
@@ -143,7 +143,7 @@ def test_should_never_pass_a_limit_and_never_refuse_what_has_room_while_it_is_op
             case "count":
                 disk.counted_data(used, disk.taken_bytes)
             case _:
-                disk.looked_at_volume(2500 - used, 2500, disk.taken_bytes)
+                disk.measured_volume(2500 - used, 2500, disk.taken_bytes)
                 not_seen_free = 0
         assert used <= 2000
         assert 2500 - used >= 300

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.log.group_commit import REPLICATED_SYNC_BYTES, Effect, GiveUp, GroupCommit, Sync
+from headrace.core.log.group_commit import REPLICATED_SYNC_BYTES, Effect, GroupCommit, SurrenderSeats, Sync
 from headrace.core.resources.topic import Durability
 from headrace.core.types import Offset
 
@@ -39,7 +39,7 @@ def test_should_give_up_and_never_sync_again_when_a_sync_fails() -> None:
     commit = commit_of()
     commit.appended(Offset(3), 100)
 
-    assert commit.failed("EIO") == GiveUp("fdatasync failed: EIO")
+    assert commit.failed("EIO") == SurrenderSeats("fdatasync failed: EIO")
     assert commit.configured(Durability.REPLICATED) == []
     assert commit.configured(Durability.FSYNC) == []
     with pytest.raises(AssertionError, match="given up"):

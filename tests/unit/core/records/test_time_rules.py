@@ -214,7 +214,7 @@ def test_should_tell_of_what_is_older_than_retention_and_of_what_is_far_ahead(mo
     batches = split(encoded([*fine, NOW_MS - DAY_MS - 1, 5]), encoded([*fine, NOW_MS + HOUR_MS + 1]))
     found = rules.strange([batch.times for batch in batches if batch.times], NOW_MS)
     assert found == [Strange(Reason.OVERDUE, 2), Strange(Reason.AHEAD, 1)]
-    told = [each.told(rules.retention_ms) for each in found]
+    told = [each.warning(rules.retention_ms) for each in found]
     assert told[0].startswith("2 records are older than the topic's retention.time, which is 1d: ")
     assert told[1].startswith("1 record is more than 1h ahead of the clock: ")
 

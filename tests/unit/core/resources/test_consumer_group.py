@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.groups.identity import Assignor, GroupEpoch, GroupName, GroupState, GroupType, MemberId, Retention
+from headrace.core.groups.identity import (
+    Assignor,
+    GroupEpoch,
+    GroupName,
+    GroupState,
+    GroupType,
+    MemberId,
+    OffsetRetention,
+)
 from headrace.core.resources.consumer_group import (
     GROUP_SESSION_MS_MAX,
     GROUP_SESSION_MS_MIN,
@@ -182,7 +190,7 @@ def test_should_know_its_own_work_again() -> None:
     assert (made.name, made.spec.cluster, made.auto_created) == (GroupName("lab", "billing"), "other", True)
     assert made.spec.offsets_retention_ms == ConsumerGroupSpec().offsets_retention_ms
     for kept_ms in (None, 30_000):
-        again = ConsumerGroup.parse(auto_created(GroupName("lab", "billing"), "other", Retention(kept_ms)))
+        again = ConsumerGroup.parse(auto_created(GroupName("lab", "billing"), "other", OffsetRetention(kept_ms)))
         assert again.spec.offsets_retention_ms == kept_ms
     assert not ConsumerGroup(Metadata("billing")).auto_created
     assert not made.deleting

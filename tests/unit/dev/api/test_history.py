@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from headrace.dev.api.objects import GroupResource
 from headrace.dev.api.status import StatusError
-from headrace.dev.api.store import Change, ChangeType, History, ResourceHistory
+from headrace.dev.api.store import ChangeType, History, ObjectChange, ResourceHistory
 
 _TOPICS = GroupResource("headrace.io", "topics")
 
 
-def _change(revision: int, size_bytes: int = 1) -> Change:
-    return Change(revision, ChangeType.MODIFIED, {}, None, size_bytes)
+def _change(revision: int, size_bytes: int = 1) -> ObjectChange:
+    return ObjectChange(revision, ChangeType.MODIFIED, {}, None, size_bytes)
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 40)), max_size=60), st.integers(0, 200))

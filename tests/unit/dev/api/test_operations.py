@@ -13,15 +13,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.dev.api.collector import Collector
 from headrace.dev.api.documents import Document
-from headrace.dev.api.kinds import Kind
+from headrace.dev.api.kinds import ResourceKind
 from headrace.dev.api.listing import ListOptions
 from headrace.dev.api.objects import GroupResource, Key, Object, copy_of
-from headrace.dev.api.operations import Operations, Target
+from headrace.dev.api.operations import Operations, RequestTarget
 from headrace.dev.api.pods import read_scale
 from headrace.dev.api.server import bootstrap
 from headrace.dev.api.status import StatusError
 from headrace.dev.api.store import ChangeType, Store
-from headrace.dev.api.strategy import DeleteOptions, Propagation, WriteOptions
+from headrace.dev.api.strategy import ApiWriteOptions, DeleteOptions, Propagation
 from headrace.dev.crds import load_crds
 from tests.support.examples import examples
 from tests.support.kubeconfig_objects import event, partition_set, topic
@@ -52,19 +52,19 @@ def operations(clock: Clock) -> Iterator[Operations]:
     store.close()
 
 
-def _kind(operations: Operations, name: str, version: str = "headrace.io/v1alpha1") -> Kind:
+def _kind(operations: Operations, name: str, version: str = "headrace.io/v1alpha1") -> ResourceKind:
     found = operations.catalog.of_kind(version, name)
     assert found is not None
     return found
 
 
 def _create(operations: Operations, kind: str, obj: Object, version: str = "headrace.io/v1alpha1") -> Object:
-    written = operations.create(_kind(operations, kind, version), "default", Document(copy_of(obj)), WriteOptions())
+    written = operations.create(_kind(operations, kind, version), "default", Document(copy_of(obj)), ApiWriteOptions())
     return written.object
 
 
-def _target(operations: Operations, name: str = "flights", kind: str = "Topic") -> Target:
-    return Target(_kind(operations, kind), "default", name)
+def _target(operations: Operations, name: str = "flights", kind: str = "Topic") -> RequestTarget:
+    return RequestTarget(_kind(operations, kind), "default", name)
 
 
 def test_should_keep_definitions_when_it_starts_again(operations: Operations) -> None:
@@ -92,7 +92,7 @@ def test_should_not_change_what_it_has_handed_out(operations: Operations) -> Non
     first = operations.get(_target(operations))
     shown = repr(first)
     operations.patch(
-        _target(operations), "application/merge-patch+json", Document({"spec": {"partitions": 9}}), WriteOptions()
+        _target(operations), "application/merge-patch+json", Document({"spec": {"partitions": 9}}), ApiWriteOptions()
     )
     operations.delete(_target(operations), DeleteOptions(propagation=Propagation.FOREGROUND))
     assert repr(first) == shown
@@ -137,12 +137,12 @@ def test_should_keep_dependents_while_one_owner_is_left(operations: Operations) 
 
 def test_should_say_what_a_namespace_waits_for_when_it_is_being_deleted(operations: Operations, clock: Clock) -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "data"}}
-    operations.create(_kind(operations, "Namespace", "v1"), "", Document(namespace), WriteOptions())
+    operations.create(_kind(operations, "Namespace", "v1"), "", Document(namespace), ApiWriteOptions())
     for number in range(2):
         held = topic(f"flights-{number}")
         held["metadata"] |= {"namespace": "data", "finalizers": ["headrace.io/delete-data"]}
-        operations.create(_kind(operations, "Topic"), "data", Document(held), WriteOptions())
-    where, collector = Target(_kind(operations, "Namespace", "v1"), "", "data"), Collector(operations)
+        operations.create(_kind(operations, "Topic"), "data", Document(held), ApiWriteOptions())
+    where, collector = RequestTarget(_kind(operations, "Namespace", "v1"), "", "data"), Collector(operations)
     operations.delete(where, DeleteOptions())
     collector.sweep()
     first = operations.get(where)["status"]
@@ -221,7 +221,7 @@ def test_should_refuse_members_that_must_be_objects(
 ) -> None:
     written = Document({"metadata": {"name": "a"}, **obj})
     with pytest.raises(StatusError, match="json: cannot unmarshal") as refused:
-        operations.create(_kind(operations, kind, version), "default", written, WriteOptions())
+        operations.create(_kind(operations, kind, version), "default", written, ApiWriteOptions())
     assert refused.value.code == 400
 
 
@@ -262,11 +262,11 @@ class Writers(RuleBasedStateMachine):
         obj = topic(name)
         if held:
             obj["metadata"]["finalizers"] = ["headrace.io/x"]
-        self._try(lambda: self.operations.create(self.kind, "default", Document(obj), WriteOptions()))
+        self._try(lambda: self.operations.create(self.kind, "default", Document(obj), ApiWriteOptions()))
 
     @rule(name=st.sampled_from("abc"), partitions=st.integers(0, 6), stale=st.booleans())
     def replace(self, name: str, partitions: int, stale: bool) -> None:
-        target = Target(self.kind, "default", name)
+        target = RequestTarget(self.kind, "default", name)
         current = self.operations.store.get(target.key)
         if current is None:
             return
@@ -274,17 +274,17 @@ class Writers(RuleBasedStateMachine):
         obj["spec"]["partitions"] = partitions
         if stale:
             obj["metadata"]["resourceVersion"] = "1"
-        self._try(lambda: self.operations.replace(target, Document(obj), WriteOptions()))
+        self._try(lambda: self.operations.replace(target, Document(obj), ApiWriteOptions()))
 
     @rule(name=st.sampled_from("abc"), patch=st.sampled_from([{"finalizers": None}, {"labels": {"a": "b"}}]))
     def patch(self, name: str, patch: Object) -> None:
-        target = Target(self.kind, "default", name)
+        target = RequestTarget(self.kind, "default", name)
         document = Document({"metadata": patch})
-        self._try(lambda: self.operations.patch(target, "application/merge-patch+json", document, WriteOptions()))
+        self._try(lambda: self.operations.patch(target, "application/merge-patch+json", document, ApiWriteOptions()))
 
     @rule(name=st.sampled_from("abc"))
     def delete(self, name: str) -> None:
-        self._try(lambda: self.operations.delete(Target(self.kind, "default", name), DeleteOptions()))
+        self._try(lambda: self.operations.delete(RequestTarget(self.kind, "default", name), DeleteOptions()))
 
     @invariant()
     def watcher_sees_the_state(self) -> None:

@@ -7,13 +7,13 @@ import pytest
 
 from headrace.core.resources.metadata import API_VERSION
 from headrace.dev.api.documents import Document
-from headrace.dev.api.kinds import Kind
+from headrace.dev.api.kinds import ResourceKind
 from headrace.dev.api.listing import Selection
 from headrace.dev.api.operations import Operations
 from headrace.dev.api.routes import _follow
 from headrace.dev.api.server import bootstrap
 from headrace.dev.api.store import Store, Watch, WatchEvent, WatchOptions
-from headrace.dev.api.strategy import WriteOptions
+from headrace.dev.api.strategy import ApiWriteOptions
 from headrace.dev.crds import load_crds
 from tests.support.kubeconfig_objects import topic
 from tests.support.waiting import eventually
@@ -34,17 +34,17 @@ def operations(store: Store) -> Operations:
 
 
 @pytest.fixture
-def kind(operations: Operations) -> Kind:
+def kind(operations: Operations) -> ResourceKind:
     kind = operations.catalog.of_kind(API_VERSION, "Topic")
     assert kind is not None
     return kind
 
 
 def test_should_not_tell_again_what_came_between_its_making_and_its_state(
-    store: Store, operations: Operations, kind: Kind
+    store: Store, operations: Operations, kind: ResourceKind
 ) -> None:
     def create(name: str) -> None:
-        operations.create(kind, "default", Document(topic(name)), WriteOptions())
+        operations.create(kind, "default", Document(topic(name)), ApiWriteOptions())
 
     options = WatchOptions(
         Selection(), starts_with_state=True, marks_state_end=False, after=0, bookmarks=True, timeout_s=60
@@ -57,7 +57,7 @@ def test_should_not_tell_again_what_came_between_its_making_and_its_state(
     assert told == ["orders", "flights"]
 
 
-async def test_should_say_how_far_it_came_though_its_time_is_over_by_then(store: Store, kind: Kind) -> None:
+async def test_should_say_how_far_it_came_though_its_time_is_over_by_then(store: Store, kind: ResourceKind) -> None:
     """As where the machine stood still, or the client took its time."""
     options = WatchOptions(
         Selection(), starts_with_state=True, marks_state_end=False, after=0, bookmarks=True, timeout_s=2

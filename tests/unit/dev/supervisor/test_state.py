@@ -6,10 +6,10 @@ import pytest
 
 from headrace.dev.supervisor.errors import NotRunningError
 from headrace.dev.supervisor.layout import Layout, lock_file, state_file
-from headrace.dev.supervisor.state import BrokerState, DevState, hold_lock, read_state, remove_state, write_state
+from headrace.dev.supervisor.state import BrokerProcessState, DevState, hold_lock, read_state, remove_state, write_state
 
 STATE = DevState(
-    "/data/kubeconfig", "http://127.0.0.1:9700", 10, None, (BrokerState(0, 11, "http://b", "/data/broker-0"),)
+    "/data/kubeconfig", "http://127.0.0.1:9700", 10, None, (BrokerProcessState(0, 11, "http://b", "/data/broker-0"),)
 )
 
 

@@ -103,7 +103,7 @@ async def test_should_not_stay_for_ever_nor_for_nobody(
     catching = Catching(monkeypatch)
     await catching.handover._stay_in_sync(600_000)
     assert catching.looks == 6
-    assert caplog.messages == ["stopping although too few are in sync then: default/flights/0"]
+    assert caplog.messages == ["stopping although too few replicas stay in sync: default/flights/0"]
     catching.ready = {seat(1)}
     await catching.handover._stay_in_sync(1_200_000)
     assert catching.looks == 6

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.core.errors import DiskFullError
-from headrace_broker.cluster.reconciler import Reconciler
+from headrace_broker.cluster.reconciler import HoldingsReconciler
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 
@@ -22,7 +22,7 @@ async def test_should_say_which_of_its_notes_a_full_disk_does_not_take(caplog: p
     view = cast("Any", SimpleNamespace(changed=SimpleNamespace(set=lambda: None)))
     holdings = cast("Any", SimpleNamespace(giving_away=giving_away, held=dict))
     writing = cast("Any", SimpleNamespace(remember=remember, regressed=frozenset()))
-    reconciler = Reconciler(seat(0), view, holdings, cast("Any", None), writing, cast("Any", None))
+    reconciler = HoldingsReconciler(seat(0), view, holdings, cast("Any", None), writing, cast("Any", None))
     with caplog.at_level(logging.ERROR):
         await reconciler._remember([partition_set(partition_state(leader=seat(0)))])
     assert "what is given away" in caplog.text

@@ -113,7 +113,7 @@ def test_should_leave_while_there_is_a_reason(say: Callable[[SetWriting], None],
     calls = Calls()
     writing = follower(calls)
     say(writing)
-    writing.look()
+    writing.check()
     assert [ME in put.partitions[0].isr for put in calls.puts] == ([] if stays else [False])
 
 
@@ -122,10 +122,10 @@ def test_should_step_aside_as_soon_as_others_are_ready() -> None:
     view.ready = (ME, LEADER)
     writing = follower(calls, view)
     step_aside(writing)
-    writing.look()
+    writing.check()
     assert calls.puts == []
     view.ready = EVERYBODY
-    writing.look()
+    writing.check()
     assert [ME in put.partitions[0].isr for put in calls.puts] == [False]
 
 
@@ -133,7 +133,7 @@ def test_should_remember_a_write_whose_set_is_shown_no_more_until_it_is_decided(
     calls = Calls()
     writing = follower(calls)
     leave(writing)
-    writing.look()
+    writing.check()
     (each,), (put,) = calls.written, calls.puts
     writing.take([])
     assert writing.sets() == [FOLLOWED]
@@ -149,7 +149,7 @@ def test_should_hear_of_a_write_from_a_set_that_has_nothing_here_any_more() -> N
     calls = Calls()
     writing = follower(calls)
     leave(writing)
-    writing.look()
+    writing.check()
     calls.written[0].writer.unanswered()
     state = partition_state(leader=LEADER, isr=(LEADER,), replicas=REPLICAS[1:], partition_epoch=PartitionEpoch(9))
     elsewhere = partition_set(state)
@@ -180,14 +180,14 @@ async def test_should_forget_a_write_to_a_set_that_is_found_to_be_gone(found: Pa
     calls = SetCalls(ME, cast("Any", Deaf(found)), view, SetMetrics(CollectorRegistry()), cast("Any", None))
     writing = follower(calls)
     leave(writing)
-    writing.look()
+    writing.check()
     assert writing.undecided() == 1
     writing.take([])
     async with asyncio.timeout(patient(30)):
         while writing.undecided():
             await calls.wait(1)
-            writing.look()
-    writing.look()
+            writing.check()
+    writing.check()
     assert writing.sets() == []
 
 
@@ -205,7 +205,7 @@ async def test_should_say_so_when_the_last_claim_is_settled_by_others() -> None:
     here = cast("Any", Here())
     writing = SetWriting(again, cast("Any", view), here, here, cast("Any", Resting()))
     writing.take([FOLLOWED])
-    writing.look()
+    writing.check()
     assert writing.has_claims
     (state,) = FOLLOWED.partitions
     renewed = replace(state, isr=(again, LEADER, THIRD), partition_epoch=PartitionEpoch(state.partition_epoch + 1))

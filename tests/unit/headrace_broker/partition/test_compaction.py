@@ -24,11 +24,11 @@ from headrace_broker.partition.queries import Place, ProduceQuery
 from headrace_broker.storage.compaction_files import (
     Cleaned,
     CompactorMessage,
-    Done,
-    Failed,
     FailureCause,
     Job,
-    Unreadable,
+    PassDone,
+    PassFailed,
+    UnreadableBatches,
 )
 from headrace_broker.storage.compaction_worker import compact
 from headrace_broker.storage.data_directory import DataDirectory
@@ -145,7 +145,7 @@ async def test_should_not_take_a_segment_for_compacted_that_lost_records_before_
 async def test_should_leave_a_log_alone_for_longer_and_longer_whatever_is_appended(
     partition: Partition, caplog: pytest.LogCaptureFixture
 ) -> None:
-    passes = InProcess(lambda told: Failed(FailureCause.ENDED, "killed"))
+    passes = InProcess(lambda told: PassFailed(FailureCause.ENDED, "killed"))
     running = Running(partition, passes)
     leftover = partition.log.directory / f"{0:020d}.log.cleaned"
     leftover.write_bytes(b"half of it")
@@ -177,10 +177,10 @@ async def test_should_survive_a_mistake_of_its_own(partition: Partition) -> None
 async def test_should_tell_once_of_batches_that_nobody_can_decode(
     partition: Partition, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found: list[Unreadable | None] = [Unreadable(2, Offset(7))]
+    found: list[UnreadableBatches | None] = [UnreadableBatches(2, Offset(7))]
 
     def with_some(told: CompactorMessage) -> CompactorMessage:
-        return told._replace(unreadable=found[-1]) if isinstance(told, Done) else told
+        return told._replace(unreadable=found[-1]) if isinstance(told, PassDone) else told
 
     async def another_pass() -> float | None:
         jobs = len(passes.jobs)
@@ -196,7 +196,7 @@ async def test_should_tell_once_of_batches_that_nobody_can_decode(
     await running.passed("done")
     with caplog.at_level(logging.WARNING):
         counted = [running.value("unreadable_batches")]
-        for unreadable in (found[0], Unreadable(3, Offset(7)), None):
+        for unreadable in (found[0], UnreadableBatches(3, Offset(7)), None):
             found.append(unreadable)
             counted.append(await another_pass())
     await running.stop()

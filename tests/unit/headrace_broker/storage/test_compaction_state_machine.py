@@ -14,7 +14,7 @@ from headrace.core.log.compaction import CompactionRules
 from headrace.core.log.segments import LogConfig
 from headrace.core.resources.topic import Durability
 from headrace.core.types import LeaderEpoch, Offset, Record
-from headrace_broker.storage.compaction_files import Cleaned, Done, Job
+from headrace_broker.storage.compaction_files import Cleaned, Job, PassDone
 from headrace_broker.storage.compaction_worker import compact
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
@@ -41,7 +41,7 @@ class CompactedLog(RuleBasedStateMachine):
         self.start = Offset(0)
         self.epoch = LeaderEpoch(1)
         self.now_ms = NOW_MS
-        self.compacting: Iterator[Cleaned | Done] | None = None
+        self.compacting: Iterator[Cleaned | PassDone] | None = None
 
     @initialize()
     def begin(self) -> None:
@@ -78,7 +78,7 @@ class CompactedLog(RuleBasedStateMachine):
         except FileNotFoundError:  # What was to be compacted is deleted.
             self.compacting = None
             return
-        if isinstance(made, Done):
+        if isinstance(made, PassDone):
             self.runner.run(self.log.compaction.finish(made))
             self.compacting = None
         else:

@@ -10,7 +10,7 @@ import pytest
 from headrace.core.errors import StorageFailedError
 from headrace.core.log.compaction import CleanPoint, CompactionRules, Later
 from headrace.core.types import Offset
-from headrace_broker.storage.compaction_files import Cleaned, Done, Job
+from headrace_broker.storage.compaction_files import Cleaned, Job, PassDone
 from headrace_broker.storage.compaction_worker import compact
 from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.threads import StorageThreads
@@ -267,7 +267,7 @@ async def test_should_swap_nothing_in_for_what_has_been_cut_and_written_anew(log
 
     assert Offset(made.next_offset) in ends
     assert not await log.compaction.swap_in(made)
-    await log.compaction.finish(Done((CleanPoint(made.next_offset, NOW_MS, 0),), 1, 1, 0))
+    await log.compaction.finish(PassDone((CleanPoint(made.next_offset, NOW_MS, 0),), 1, 1, 0))
     assert await rows_from(log) == before
     job = await plan(log)
     assert isinstance(job, Job)
