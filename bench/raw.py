@@ -9,7 +9,8 @@ from http import HTTPStatus
 
 from bench.dev_cluster import wait
 from bench.workload import Batch
-from headrace.http2.blocking_transport import BlockingTransport, PendingResponse, Response
+from headrace.http2.blocking_transport import BlockingTransport, PendingResponse
+from headrace.http2.exchange import Response
 
 _BATCH_TYPE = "application/vnd.headrace.batch"
 _IN_FLIGHT = 4

@@ -246,7 +246,7 @@ class Admission:
     heartbeats: Requests = field(default_factory=lambda: Requests(HEARTBEATS_IN_FLIGHT_MAX))
     """Heartbeats of members of groups, which wait for news most of the time."""
     others: Requests = field(default_factory=lambda: Requests(None))
-    """Probes, streams of followers (`replication.open_streams`), and questions on their way in (`http.uploads`)."""
+    """Probes, streams of followers (`replication.open_streams`), questions on their way in (`http.uploads`)."""
     newcomers: Newcomers = field(default_factory=Newcomers)
     """The groups that clients make."""
 

@@ -40,7 +40,7 @@ def status(where: Where, output: str) -> None:
     with closing(
         Brokers(found.server, found.namespace, timeout_ms=_TIMEOUT_MS, request_timeout_ms=_TIMEOUT_MS)
     ) as brokers:
-        state = brokers.cluster()
+        state = brokers.run(brokers.cluster())
     if output == "json":
         click.echo(json.dumps(state, indent=2))
         return

@@ -291,7 +291,7 @@ def _check_topics(found: "Found", options: _Options) -> None:
     brokers = Brokers(found.server, found.namespace, timeout_ms=_TIMEOUT_MS, request_timeout_ms=_TIMEOUT_MS)
     try:
         for topic in options.topics:
-            brokers.layout(topic)
+            brokers.run(brokers.layout(topic))
     finally:
         brokers.close()
 

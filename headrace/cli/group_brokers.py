@@ -84,17 +84,19 @@ class GroupBrokers:
     def _ask(self, what: str, method: str, path: str) -> dict[str, Any]:
         base = f"/v1/namespaces/{quote(self._namespace, safe='')}/groups"
         call = Call(method, base + path, TIMEOUT_MS)
-        return parse_json(self._brokers.retrying(what, lambda: self._brokers.request_once(call)).body)
+        once = partial(self._brokers.request_once, call)
+        return parse_json(self._brokers.run(self._brokers.retrying(what, once)).body)
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
     @property
     def cluster(self) -> str:
-        return str(self._brokers.cluster()["cluster"])
+        return str(self._brokers.run(self._brokers.cluster())["cluster"])
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """Return the partitions. Raises UnknownTopicError."""
-        return [TopicPartition(topic, number) for number in range(len(self._brokers.layout(topic).partitions))]
+        layout = self._brokers.run(self._brokers.layout(topic))
+        return [TopicPartition(topic, number) for number in range(len(layout.partitions))]
 
     def _partitions(self, topic: str) -> Iterable[TopicPartition]:
         """Return the partitions; none where brokers do not know the topic any more."""
@@ -104,7 +106,7 @@ class GroupBrokers:
 
     def find_offsets(self, places: Sequence[TopicPartition], start: Any) -> dict[TopicPartition, int]:
         """Return the offset for `start` in each partition; `start` is that of a Consumer, but no number."""
-        return self._brokers.offsets(places, timestamp_of(start))
+        return self._brokers.run(self._brokers.offsets(places, timestamp_of(start)))
 
     def watermarks(self, places: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks | None]:
         answers: SimpleQueue[tuple[TopicPartition, Watermarks | None]] = SimpleQueue()
@@ -118,7 +120,7 @@ class GroupBrokers:
 
     def _look_up(self, place: TopicPartition, answers: "SimpleQueue[tuple[TopicPartition, Watermarks | None]]") -> None:
         try:
-            start, end = (self._brokers.offset(place, at) for at in ("earliest", "latest"))
+            start, end = (self._brokers.run(self._brokers.offset(place, at)) for at in ("earliest", "latest"))
             answers.put((place, Watermarks(Offset(start), Offset(end))))
         except Exception:  # Whatever the error is, the offset is not known.
             answers.put((place, None))

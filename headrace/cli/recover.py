@@ -88,7 +88,7 @@ class _Scope:
     def read_cluster(self) -> Cluster:
         """Read the state, brokers first: what the API has must not be older than what they know. Raises LocalError,
         ApiError."""
-        cluster = self._brokers.cluster()
+        cluster = self._brokers.run(self._brokers.cluster())
         reports: dict[BrokerId, BrokerReport] = {}
         silent: dict[BrokerId, str] = {}
         for broker in cluster["brokers"]:
@@ -105,7 +105,7 @@ class _Scope:
 
         if broker["state"] in _SILENT:
             raise LocalError(_SILENT[str(broker["state"])])
-        return BrokerReport.parse(self._brokers.held_once(int(str(broker["id"]))))
+        return BrokerReport.parse(self._brokers.run(self._brokers.held_once(int(str(broker["id"])))))
 
     async def _list(self, client: "KubeClient", _: str) -> "tuple[Sequence[Topic], Sequence[PartitionSet]]":
         from headrace.kube.resource import PARTITION_SETS, TOPICS

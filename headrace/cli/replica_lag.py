@@ -33,7 +33,8 @@ def ask_brokers(kube: KubeOptions, wanted: Collection[BrokerId]) -> Reports:
         with closing(
             Brokers(found.server, found.namespace, timeout_ms=_TIMEOUT_MS, request_timeout_ms=_TIMEOUT_MS)
         ) as brokers:
-            known = {BrokerId(each["id"]) for each in brokers.cluster()["brokers"] if each["state"] in _ANSWERING}
+            cluster = brokers.run(brokers.cluster())
+            known = {BrokerId(each["id"]) for each in cluster["brokers"] if each["state"] in _ANSWERING}
             answers = {broker: _ask(brokers, broker) for broker in known & set(wanted)}
     except HeadraceError:
         return {}
@@ -42,7 +43,7 @@ def ask_brokers(kube: KubeOptions, wanted: Collection[BrokerId]) -> Reports:
 
 def _ask(brokers: "Brokers", broker: BrokerId) -> BrokerReport | None:
     try:
-        return BrokerReport.parse(brokers.held_once(broker))
+        return BrokerReport.parse(brokers.run(brokers.held_once(broker)))
     except HeadraceError:
         return None
 

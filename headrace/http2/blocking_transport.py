@@ -10,7 +10,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -18,18 +17,10 @@ from typing import Any, Self
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
 from headrace.http2.blocking_connection import BlockingConnection, BlockingExchange
 from headrace.http2.events import LocalProtocolError
-from headrace.http2.exchange import Decode, RequestStream
+from headrace.http2.exchange import Decode, RequestStream, Response
 from headrace.http2.frames import Buffer
 from headrace.http2.interrupts import HeldInterrupts
 from headrace.http2.origin import Attempts, Origin, client_tls, parse_request, tls_error, unreachable, whole_request
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    status: int
-    headers: Mapping[str, str]
-    """The header fields by lower-case name."""
-    body: bytes
 
 
 class PendingResponse:

@@ -17,6 +17,7 @@ not to have acted on the request, so that it may be sent again without doing it 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, assert_never
 
 from headrace.core.errors import BrokerUnreachableError, HeadraceError
@@ -45,6 +46,16 @@ Keeps: TypeAlias = Callable[[], int]
 """A function that is asked after `Decode`: it returns 0, or a number that stays the same as long as pieces since one of
 the last are still used, and another number once none before the last one is."""
 _NOTHING: Final[AbstractSet[object]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole response."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By lower-case name."""
+    body: bytes
 
 
 class Exchange:

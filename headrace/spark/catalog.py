@@ -5,7 +5,8 @@ again for as long as `timeoutMs` says.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import assert_never
 
 from headrace.client.consumer.options import places
@@ -65,7 +66,7 @@ class Catalog:
             case TopicsLike(pattern):
                 return self._all_of(
                     name
-                    for name in self._brokers.topics()
+                    for name in self._brokers.run(self._brokers.topics())
                     if name not in INTERNAL_TOPICS and re.fullmatch(pattern, name)
                 )
             case AssignedPartitions(numbers):
@@ -80,7 +81,7 @@ class Catalog:
         """Return the layout, read anew: a known one may be old."""
         self._brokers.directory.forget(topic)
         try:
-            return self._brokers.layout(topic)
+            return self._brokers.run(self._brokers.layout(topic))
         except UnknownTopicError as error:
             raise UnknownTopicError(
                 f"topic {topic} does not exist in namespace {self._brokers.namespace}: create it first, with"
@@ -124,17 +125,14 @@ class Catalog:
 
     def _offsets(self, partitions: Iterable[SourcePartition], where: str | int) -> Offsets:
         by_place = {partition.place: partition for partition in partitions}
-        found: Mapping[TopicPartition, int] = self._brokers.offsets(list(by_place), where) if by_place else {}
+        found = self._brokers.run(self._brokers.offsets(list(by_place), where))
         return {by_place[place]: offset for place, offset in found.items()}
 
     def record_bytes(self, partition: SourcePartition, offset: int) -> float:
         """Return the size of a record from `offset` on, as it travels: an estimate by the batches that come next
         there."""
-        fetched = self._brokers.retrying(
-            f"reading {partition}",
-            lambda: self._brokers.fetch_once(partition.place, offset, max_bytes=SPARK_SAMPLE_BYTES, wait_ms=0),
-            partition.topic,
-        )
+        once = partial(self._brokers.fetch_once, partition.place, offset, max_bytes=SPARK_SAMPLE_BYTES, wait_ms=0)
+        fetched = self._brokers.run(self._brokers.retrying(f"reading {partition}", once, partition.topic))
         run = skim_batches(fetched.batches, _ALL) if fetched.batches else None
         return run.nbytes / run.records if run is not None and run.records else 0.0
 

@@ -45,7 +45,7 @@ class StillThere(Between):
             self._seen, self._since_ms = self._cursor.position, now_ms()
         elif now_ms() - self._since_ms > SPARK_STILL_MS_MAX:
             self._since_ms = now_ms()
-            latest = self._brokers.offset(self._cursor.partition, "latest")
+            latest = self._brokers.run(self._brokers.offset(self._cursor.partition, "latest"))
             if latest < self._end:
                 raise OffsetOutOfRangeError(f"{self._cursor.partition} ends at {latest}", highWatermark=latest)
 

@@ -10,7 +10,8 @@ from headrace.cli.servers import Found, find
 from headrace.core.errors import LocalError
 from headrace.core.resources.kubernetes_objects import bootstrap_service
 from headrace.core.resources.lease import CLUSTER_LABEL
-from headrace.http2.blocking_transport import BlockingTransport, Response
+from headrace.http2.blocking_transport import BlockingTransport
+from headrace.http2.exchange import Response
 from tests.support.behind_proxy import address_of, echoing, run_web
 from tests.support.kubeconfig_objects import lease
 from tests.support.kubeconfig_space import ApiServer, Space

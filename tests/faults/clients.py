@@ -16,7 +16,8 @@ from typing import Any, Final
 from headrace import Consumer, Producer
 from headrace.core.errors import HeadraceError, OffsetOutOfRangeError, from_problem
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
-from headrace.http2.blocking_transport import BlockingTransport, Response
+from headrace.http2.blocking_transport import BlockingTransport
+from headrace.http2.exchange import Response
 from tests.faults.history import Look, Outcome, Poll, Row, Write
 from tests.faults.journal import Journal, now_s
 from tests.support.hardy_clients import BATCH_TYPE, KNOCK_S, HardyClient

@@ -26,7 +26,7 @@ SHRINKING_S = 30
 
 
 class Family(NamedTuple):
-    """A kind of runs, and what is demanded of many of them."""
+    """A family of runs, and the demands on many of them."""
 
     drawn: Callable[[int], Plan]
     events: Callable[[Mapping[str, int]], int]
@@ -54,7 +54,7 @@ def main(seeds: int, first: int, processes: int, *, group: bool, script: Path | 
 
 
 def _play(script: Script) -> None:
-    """One run, with its steps."""
+    """Play one run, with its steps."""
     try:
         world = script.run() if script.steps else run(script.plan)
     except FailedRunError as error:

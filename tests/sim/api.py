@@ -26,7 +26,7 @@ class Api:
         return self.stored.partitions[PartitionId(0)]
 
     def put(self, written: PartitionSet) -> PartitionSet | None:
-        """None: a conflict."""
+        """Put a set; return None for a conflict."""
         if written.metadata.resource_version != self.stored.metadata.resource_version:
             return None
         version = str(int(self.stored.metadata.resource_version) + 1)
@@ -35,11 +35,11 @@ class Api:
         return self.stored
 
     def get(self) -> PartitionSet:
-        """Without resourceVersion: as it is, whatever caches hold."""
+        """Return the set without resourceVersion: as it is, whatever caches hold."""
         return self.stored
 
     def show(self, old: PartitionSet) -> None:
-        """From now on, as after a restore. Versions go on; that of the old data is not used again."""
+        """Show old data from now on, as after a restore. Versions go on; that of the old data is not used again."""
         version = str(int(self.stored.metadata.resource_version) + 1)
         self.history.append(replace(old, metadata=replace(old.metadata, resource_version=version)))
 

@@ -1,4 +1,4 @@
-"""What happens to brokers, their disks and the network between them, and what clients do there."""
+"""The events of brokers, their disks and the network between them, and what clients do there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ class Pair:
 
 @dataclass(eq=False, slots=True)
 class Machine:
-    """Where lives of one broker come and go."""
+    """The machine on which lives of one broker come and go."""
 
     broker: BrokerId
     label: str
@@ -109,7 +109,7 @@ class Brokers:
         return [life for life in self.awake() if life.replica.waits]
 
     def startable(self) -> list[Machine]:
-        """A broker takes its life by compare-and-set on its Lease."""
+        """Return the machines that may start a broker; it takes its life by compare-and-set on its Lease."""
         down = (machine for machine in self.machines.values() if machine.life is None)
         return [machine for machine in down if machine.broker not in self.calling.cut_off]
 
@@ -129,7 +129,8 @@ class Brokers:
         return [life for life in self.calling.connected() if not life.is_draining]
 
     def drained(self) -> list[Life]:
-        """A broker that leads waits until another does; how long it does is up to chance."""
+        """Return the lives that have drained: a broker that leads waits until another does; how long it waits is
+        drawn."""
         return [life for life in self.awake() if life.is_draining and life.cut is None and not life.is_broken]
 
     def powered(self) -> list[Life]:
@@ -144,7 +145,8 @@ class Brokers:
         return [life for life in self.awake() if life.syncs and (life in self.losable() or self.is_last(life))]
 
     def is_last(self, life: Life) -> bool:
-        """Its entry is the last of the ISR, which stays: all that it vouched for is on its disk, and read again."""
+        """Return whether its entry is the last of the ISR, which stays: all that it vouched for is on its disk, and
+        read again."""
         plan = self.setting.plan
         return plan.durability is Durability.FSYNC and not plan.unclean and self.api.state.isr == (life.me,)
 
@@ -152,7 +154,7 @@ class Brokers:
         return [life for life in self.losable() if life.broker in self.old_disks]
 
     def losable(self) -> list[Life]:
-        """Whose disk may be lost: `minInsyncReplicas - 1` may, until they are in sync again.
+        """Return the lives whose disk may be lost: `minInsyncReplicas - 1` may, until they are in sync again.
 
         After `recover` one alone is in sync, whatever the topic asks for: its disk is the last.
         """
@@ -216,7 +218,8 @@ class Brokers:
         self._lost(life)
 
     def old_disk_is_back(self, life: Life, draw: int) -> None:
-        """As it was: it knows nothing of the lives since. That of the present life is lost in its place."""
+        """Bring an old disk back as it was: it knows nothing of the lives since. That of the present life is lost in
+        its place."""
         self.stop(life, draw)
         self.setting.disks[life.broker] = self.old_disks.pop(life.broker)
         self.setting.checks.reign.forgets(life.broker)
@@ -231,7 +234,8 @@ class Brokers:
         life.step(events.SyncFailed("I/O error"))
 
     def stop_broken(self, life: Life, draw: int) -> None:
-        """At once, or after it gave up its seats; the next start cuts the log to the recovery point."""
+        """Stop a broken broker at once, or after it gave up its seats; the next start cuts the log to the recovery
+        point."""
         self.stop(life, draw)
         if self.setting.plan.durability is Durability.REPLICATED and len(life.log.entries) > life.log.on_disk:
             life.disk.power_failed = True
@@ -288,7 +292,7 @@ class Brokers:
             life.connect(leader)
 
     def break_stream(self, stream: Stream, draw: int) -> None:
-        """What is on its way is lost, in part."""
+        """Break a stream: a part of what is on its way is lost."""
         for queue in (stream.to_leader, stream.to_follower):
             for _ in range(draw % (len(queue) + 1)):
                 queue.pop()
@@ -315,7 +319,7 @@ class Brokers:
             self.setting.checks.deleted_below = max(self.setting.checks.deleted_below, start)
 
     def checkpoint(self, life: Life, _: int) -> None:
-        """The high watermark, as far as it is on disk."""
+        """Write the checkpoint of the high watermark, as far as it is on disk."""
         if life.cut is None:
             known = min(life.replica.high_watermark, life.log.on_disk)
             life.disk.high_watermark = max(life.disk.high_watermark, known)

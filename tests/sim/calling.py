@@ -31,14 +31,14 @@ class Caller(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """On its way to the server, or back."""
+    """A call on its way to the server, or back."""
 
     caller: "Caller"
     method: Method
     based_on: str
     """Version of what is put; or what the caller knew as it asked."""
     content: PartitionSet | None = None
-    """What is put; of an answer what is there now, or None for a conflict."""
+    """The set that is put; in an answer the one that is there now, or None for a conflict."""
     label: str = ""
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class BrokerCaller:
             self.conflicted()
 
     def conflicted(self) -> None:
-        """It decides nothing: who answered may have seen the first of two attempts."""
+        """Note a conflict, which decides nothing: the server may have seen the first of two attempts."""
         self.life.see(SetWriter.unanswered)
 
     def unanswered(self, call: Call) -> None:
@@ -92,11 +92,11 @@ class Calling:
         self.cut_off: set[BrokerId] = set()
         """Brokers that do not reach the API server."""
         self.waiting: list[Call] = []
-        """The server has yet to act on them."""
+        """The calls that the server has yet to act on."""
         self.acted: list[Call] = []
-        """Their answers are on the way."""
+        """The calls whose answers are on the way."""
         self.late: list[Call] = []
-        """Nobody waits for them any more; they may land."""
+        """The calls that are not waited for any more; they may land."""
 
     def kinds(self) -> list[Kind]:
         return [
@@ -158,13 +158,13 @@ class Calling:
         self.forget(self.callers.pop(life.broker))
 
     def forget(self, caller: Caller) -> None:
-        """It is gone: what it sent may land."""
+        """Forget a caller that is gone: what it sent may land."""
         self.late += [call for call in self.waiting if call.caller is caller]
         self.waiting = [call for call in self.waiting if call.caller is not caller]
         self.acted = [call for call in self.acted if call.caller is not caller]
 
     def read(self, caller: BrokerCaller) -> None:
-        """A GET without resourceVersion."""
+        """Send a GET without resourceVersion."""
         known = caller.life.writer.known.metadata.resource_version if caller.life.writer is not None else ""
         caller.life.is_doubtful = False
         self.waiting.append(Call(caller, Method.GET, known))
@@ -199,7 +199,7 @@ class Calling:
         call.caller.unanswered(call)
 
     def double(self, call: Call, _: int) -> None:
-        """Something on the way sends it twice; only the second answer comes through."""
+        """Send a call twice, as a proxy may; only the second answer comes through."""
         assert call.content is not None, "a PUT has a body"
         self.api.put(call.content)
 
@@ -215,7 +215,7 @@ class Calling:
             life.liveness.restart(life.renewed_ms, life.clock.now_ms)
 
     def cut_watches(self) -> None:
-        """The API server begins anew: what it did not get across is not heard of any more."""
+        """Cut the watches, as the API server begins anew: events that it did not get across are lost."""
         newest = len(self.api.history) - 1
         for caller in self.callers.values():
             caller.life.watch_index = newest

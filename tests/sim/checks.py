@@ -1,4 +1,4 @@
-"""What must hold after every event, and what people were told. Each event checks only what it could change.
+"""The checks after every event, and the warnings to people. Each event checks only what it could change.
 
 The strongest is `NoCommittedRecordLost` as seen from above: whoever stands in the stored ISR and could renew its seat
 has on disk whatever anybody called committed. It is looked at when something is committed, cut, lost, or stored, so
@@ -26,24 +26,24 @@ class Checks:
     min_insync_replicas: int
     reign: Reign = field(default_factory=Reign)
     committed: list[Entry] = field(default_factory=list)
-    """By offset: everything that was below any high watermark in this reign."""
+    """The entries by offset: everything that was below any high watermark in this reign."""
     epochs: list[LeaderEpoch] = field(default_factory=list)
-    """In which each of them was committed."""
+    """The epochs in which each of them was committed."""
     committers: dict[LeaderEpoch, Seat] = field(default_factory=dict)
     lost_until: dict[BrokerId, Incarnation] = field(default_factory=dict)
     """Lives of a broker up to this one vouched for what its disk has lost: their seats are worth nothing."""
     unreplaced: dict[BrokerId, Incarnation] = field(default_factory=dict)
     """Brokers whose disk was lost, or failed, in that life, and that have not been in sync in a later one."""
     deleted_below: int = 0
-    """A leader was asked to delete so much, all of it committed."""
+    """The offset below which a leader was asked to delete, all of it committed."""
     acknowledged: int = 0
     stored: PartitionState | None = None
-    """The newest true state: while the API server shows old data, what it says of seats proves nothing."""
+    """The newest true state: while the API server shows old data, its seats prove nothing."""
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def raised(self, leader: Seat, epoch: LeaderEpoch, log: Log, high_watermark: Offset, isr: Isr) -> None:
-        """A leader says: all below is committed."""
+        """Check a leader that reports all below as committed."""
         if high_watermark > len(log.entries):
             raise BrokenPromiseError("NoCommittedRecordLost", f"{leader} commits more than it has")
         if len(isr.certain) < floor(isr.state, self.min_insync_replicas):
@@ -65,13 +65,15 @@ class Checks:
             self.kept()
 
     def _begins(self, log: Log) -> None:
-        """The first that anybody calls committed in this reign is the beginning of all that is promised in it."""
+        """Note the first log that is reported as committed in this reign: the beginning of all that is promised in
+        it."""
         self.reign.begins(log.start)
         self.deleted_below = max(self.deleted_below, log.start)
         self.committed, self.epochs = log.entries[: log.start], [LeaderEpoch(0)] * log.start
 
     def elected(self, leader: Seat, state: PartitionState, log: Log) -> None:
-        """It may learn of that late: what was committed in later epochs it need not have."""
+        """Check an elected leader. It may learn of the election late: it need not have what was committed in later
+        epochs."""
         if self.reign.leads(leader, state):
             self._has(leader, log, bisect_right(self.epochs, state.leader_epoch))
 
@@ -82,7 +84,7 @@ class Checks:
             raise BrokenPromiseError("NoCommittedRecordLost", f"{entry} is acknowledged at {offset}, there is {known}")
 
     def read(self, leader: Seat, state: PartitionState, log: Log, high_watermark: Offset) -> None:
-        """What any consumer may be shown."""
+        """Check what any consumer may be shown."""
         if not self.reign.is_promised(state) or self.reign.is_open:
             return
         if high_watermark > len(self.committed):
@@ -107,20 +109,20 @@ class Checks:
                 raise BrokenPromiseError("NoCommittedRecordLost", f"{seat}, in sync, has but {there} on disk")
 
     def lost(self, seat: Seat) -> None:
-        """What it vouched for is not all there any more."""
+        """Note that a part of what this seat vouched for is lost."""
         self.lost_until[seat.broker] = seat.incarnation
         self.unreplaced[seat.broker] = seat.incarnation
         self.kept()
 
     def gave_up(self, seat: Seat) -> None:
-        """An older life of its broker."""
+        """Note that an older life of its broker gave up."""
         self.unreplaced.setdefault(seat.broker, Incarnation(seat.incarnation - 1))
 
     def is_lost(self, seat: Seat) -> bool:
         return seat.incarnation <= self.lost_until.get(seat.broker, NO_LIFE)
 
     def is_spare(self, broker: BrokerId) -> bool:
-        """Whether another member of the ISR has all that it has; nobody knows while people recover."""
+        """Return whether another member of the ISR has all that it has; this is not known while people recover."""
         assert self.stored is not None, "it is there from the beginning"
         sound = (seat.broker for seat in self.stored.isr if not self.is_lost(seat))
         return not self.reign.is_back and any(other != broker for other in sound)
@@ -152,7 +154,8 @@ class Checks:
                 raise BrokenPromiseError("NoCommittedRecordLost", what)
 
     def is_at_rest(self, leader: Log, high_watermark: Offset, log: Log) -> bool:
-        """Whether `log` holds what is committed, and nothing else: all that is promised, or all that the leader has."""
+        """Return whether `log` holds what is committed, and nothing else: all that is promised, or all that the leader
+        has."""
         is_promised = not self.reign.suspended and not self.reign.is_open
         all_of_it = self.committed if is_promised else leader.entries
         if self.reign.is_ruined:

@@ -25,12 +25,12 @@ class Consumer:
     reign: int = 0
     epoch: LeaderEpoch = NO_EPOCH_SEEN
     latest: int = 0
-    """As it was told."""
+    """The latest offset that it was shown."""
     position: int = 0
-    """It has read so far."""
+    """The position up to which it has read."""
 
     def enters(self, reign: int) -> None:
-        """After an election that may lose records all begins anew."""
+        """Enter a reign: after an election that may lose records all begins anew."""
         if self.reign != reign:
             self.reign, self.latest, self.position = reign, 0, 0
 

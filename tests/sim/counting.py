@@ -1,4 +1,4 @@
-"""What the simulator must have played often enough to say anything: every kind of event, every transition.
+"""The events that the simulator must have played often enough to be worth something: every kind, every transition.
 
 The names are written down here, not taken from what was counted: what is never played is missing, and that is an error.
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 RUNS_FULL = 4_000
 TIMES_FULL = 1_000
-"""So often each of them happens in so many runs; half of that share is enough in a smaller round.
+"""The number of runs in which each happens so often; half of that share is enough in a smaller round.
 
 None is excepted: where one stays below, its weight or mood is too small, or it cannot happen any more.
 """
@@ -129,7 +129,7 @@ def events(counts: Mapping[str, int]) -> int:
 
 
 def too_rare(counts: Mapping[str, int], runs: int) -> list[str]:
-    """What did not happen as often as it had to in so many runs, with how often it did."""
+    """Return what did not happen as often as it had to in so many runs, with how often it did."""
     needed = TIMES_FULL if runs >= RUNS_FULL else TIMES_FULL * runs // RUNS_FULL // 2
     rare = [(name, counts.get(name, 0)) for name in ALL if counts.get(name, 0) < needed]
     return [f"{name}: {count:,d} times, {needed:,d} are needed" for name, count in rare]

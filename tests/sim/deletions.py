@@ -1,4 +1,4 @@
-"""What stands in place of a safety rule that is deleted: functions of the core, or of disk, API server and shell here.
+"""The replacements of safety rules that are deleted: functions of the core, or of disk, API server and shell here.
 
 Each is what somebody could write who does not know the rule. `mutations` says which of them make a deleted rule.
 """
@@ -229,7 +229,7 @@ def counts_void(self: Observed, seat: Seat | None) -> bool:
 
 
 def elects_void(self: elections.Elections, state: PartitionState, leader: Seat, *rest: Any) -> Any:
-    """As if each start renewed all that its broker held."""
+    """Elect a void seat, as if each start renewed all that its broker held."""
     now = self.observed.brokers[leader.broker].seat
     isr = tuple(now if seat.broker == now.broker else seat for seat in state.isr)
     return replace(_ELECT(self, state, leader, *rest), leader=now, isr=isr)
@@ -251,7 +251,7 @@ def unknown_is_failed(self: SetWriter) -> None:
 
 
 def unknown_is_done(self: SetWriter) -> None:
-    """What was tried last is believed to be so."""
+    """Take what was tried last as done."""
     self._in_flight = False
     for number, isr in self._isrs.items():
         if isr.pending is not None:

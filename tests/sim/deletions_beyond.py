@@ -1,4 +1,4 @@
-"""What stands in place of deleted rules about what is called the latest, data that went back, and the last resort."""
+"""The replacements of deleted rules about the latest offset, data that went back, and the last resort."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,12 +12,12 @@ from headrace.core.types import BrokerId, TopicUid
 
 
 def says_at_once(self: Leadership, label: str, contact: Contact | None = None) -> None:
-    """Whatever its predecessor may have said."""
+    """Answer at once, whatever its predecessor may have reported."""
     self._check_in_touch(label, contact)
 
 
 def out_of_touch(self: Leadership, label: str, contact: Contact | None) -> None:
-    """Whoever may lead by now."""
+    """Answer without contact, whichever broker may lead by now."""
 
 
 def nobody_regressed(brokers: Iterable[Broker]) -> frozenset[TopicUid]:

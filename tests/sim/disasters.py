@@ -1,4 +1,4 @@
-"""What is beyond all promises, for scripts only: chance would leave nothing to be checked.
+"""The disasters beyond all promises, for scripts only: by chance they would leave nothing to be checked.
 
 The API server's data goes back, as after a restore, until the right data is there again: meanwhile whatever it says of
 seats proves nothing, and nobody who lacks what is committed may lead. More disks are lost than were promised: records
@@ -28,7 +28,7 @@ class Disasters:
         self.api.show(old)
 
     def api_is_right_again(self, _: object, __: int) -> None:
-        """All that was written on old data is gone."""
+        """Show the true data again: all that was written on old data is gone."""
         right = max(self.api.history, key=lambda each: each.partitions[0].partition_epoch)
         self.api.show(right)
         self.api.checks.reign.is_right_again()

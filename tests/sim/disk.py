@@ -23,20 +23,20 @@ class Entry(NamedTuple):
 
 
 GONE = Entry(LeaderEpoch(-1), -1)
-"""In place of what was deleted from the front."""
+"""The entry in place of what was deleted from the front."""
 
 
 @dataclass(eq=False, slots=True)
 class Log:
-    """What is in the page cache; what lies below `on_disk` survives a power failure."""
+    """The page cache of a log; what lies below `on_disk` survives a power failure."""
 
     entries: list[Entry] = field(default_factory=list)
-    """By offset."""
+    """The entries by offset."""
     start: int = 0
     on_disk: int = 0
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     cuts: int = 0
-    """So often it was truncated: a sync that began before covers nothing above."""
+    """The number of truncations: a sync that began before one covers nothing above."""
 
     @property
     def log_start_offset(self) -> Offset:
@@ -51,13 +51,13 @@ class Log:
         self.entries.append(entry)
 
     def truncate(self, end: int) -> None:
-        """And put that on disk."""
+        """Cut the log, and put that on disk."""
         del self.entries[end:]
         self.epochs.cut(Offset(end))
         self.on_disk, self.cuts = len(self.entries), self.cuts + 1
 
     def start_at(self, offset: int) -> None:
-        """The log goes on, empty and without epochs, at `offset`, and that is on disk."""
+        """Start the log anew at `offset`, empty and without epochs, on disk."""
         self.entries[:] = [GONE] * offset
         self.start = self.on_disk = offset
         self.epochs.cut(Offset(0))
@@ -70,41 +70,41 @@ class Log:
         self.epochs.forget_below(Offset(offset))
 
     def synced(self, up_to: int, cuts: int) -> None:
-        """A sync that began at `up_to`, when so many cuts were made, is over."""
+        """End a sync that began at `up_to`, when so many cuts were made."""
         if cuts == self.cuts:
             self.on_disk = max(self.on_disk, min(up_to, len(self.entries)))
 
     def lose_from(self, end: int) -> None:
-        """The power fails, or a cut is torn: nothing from `end` on is there any more."""
+        """Lose all from `end` on, as by a power failure or a torn cut."""
         del self.entries[max(end, self.start) :]
         self.on_disk = min(self.on_disk, len(self.entries))
 
     def recover(self) -> None:
-        """At a start: what is there is synced before it is vouched for, and epochs are found again in it."""
+        """Recover at a start: what is there is synced before it is vouched for, and epochs are found again in it."""
         self.epochs.cut(self.log_end_offset)
         self.on_disk = len(self.entries)
 
     def has(self, others: list[Entry], first: int, end: int) -> bool:
-        """Whether it holds `others` from `first` to `end`."""
+        """Return whether it holds `others` from `first` to `end`."""
         return self.entries[first:end] == others[first:end]
 
 
 @dataclass(eq=False, slots=True)
 class Disk:
-    """Of one broker; outlives its processes."""
+    """The disk of one broker; it outlives the processes."""
 
     log: Log = field(default_factory=Log)
     is_there: bool = True
-    """The partition's directory was found, or made."""
+    """True where the partition's directory was found, or made."""
     incarnation: Incarnation = NO_LIFE
     seen_epoch: LeaderEpoch = NO_EPOCH_SEEN
-    """The greatest that was ever applied: put on disk before."""
+    """The greatest epoch that was ever applied: put on disk before."""
     void_before: Incarnation = NO_LIFE
     power_failed: bool = False
     """Since the last start: what was only in memory is gone."""
     stopped_cleanly: bool = False
     high_watermark: int = 0
-    """As checkpointed: a lower bound."""
+    """The checkpoint: a lower bound."""
     is_full: bool = False
 
     def start(self, known: Incarnation, durability: Durability) -> DiskFacts:

@@ -51,7 +51,7 @@ class Catch:
 
 
 def hunt(mutation: Mutation, runs_max: int = RUNS_MAX, *, scripts: bool = True) -> Catch:
-    """Raises nothing: a run that dies of the mutation in any way has caught it."""
+    """Hunt for a mutation. Raises nothing: a run that ends with any error has caught it."""
     started = time.process_time()
     with mutated(mutation):
         failed = _failed_script(mutation) if mutation.golden and scripts else None
@@ -93,7 +93,7 @@ def _failed_script(mutation: Mutation) -> FailedRunError | None:
 
 
 def _hunt_named(name: str, scripts: bool) -> Catch:
-    """In a process of its own."""
+    """Hunt in a process of its own."""
     return hunt(next(mutation for mutation in ALL if mutation.name == name), scripts=scripts)
 
 

@@ -12,7 +12,7 @@ from tests.sim.schedule import Kind
 
 REPAIRS = frozenset({"resume", "join", "find api", "disk freed", "operator finds api", "broker stays"})
 BEYOND = frozenset({"api restored", "any disk lost"})
-"""What a run that is for it has for sure."""
+"""The events that a run that is for them has for sure."""
 DRILLS: Mapping[str, Mapping[str, float]] = {
     "broker leaves": {"broker leaves": 1},
     # Who steps aside needs others that have room.
@@ -39,11 +39,11 @@ DRILLS: Mapping[str, Mapping[str, float]] = {
         "delete records": 0.3,
     },
 }
-"""What is fixed in them."""
+"""The fixed values of drills."""
 LEAPS = {"leader is one too many": 0.003}
-"""How often time leaps, where that is fixed."""
+"""The frequency of leaps of time, where that is fixed."""
 NO_TROUBLE = 0.15
-"""Of all kinds of faults, so many do not happen at all in a run."""
+"""The share of all kinds of faults that do not happen at all in a run."""
 
 
 class Moods:
@@ -74,6 +74,6 @@ class Moods:
 
 
 def leaps(plan: Plan, random: Random) -> float:
-    """How often time leaps, for each step."""
+    """Return how often time leaps, for each step."""
     drawn = 0.06 if plan.unclean else 0.01 * 10 ** random.random()
     return LEAPS.get(plan.focus, drawn) if plan.drill else drawn

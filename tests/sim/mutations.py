@@ -38,17 +38,17 @@ class Mutation:
     name: str
     patches: Sequence[Patch]
     plan: Mapping[str, Any] = field(default_factory=dict)
-    """What is fixed of the plans that it is looked for in."""
+    """The fixed values of the plans that it is searched in."""
     rests: bool = False
-    """It shows only where the cluster is to come to rest."""
+    """True where it shows only when the cluster is to come to rest."""
     golden: str = ""
     """The script that leads to where it does harm; chance seldom does."""
     breaks: str = ""
     """The rule that is broken then."""
     covers: bool = False
-    """Each of these rules stands behind the other: on its own none of `patches` does harm there."""
+    """True where each of these rules stands behind the other: on its own none of `patches` does harm there."""
     in_group: bool = False
-    """It is looked for in runs with a group."""
+    """True where it is searched in runs with a group."""
 
 
 def _mutation(name: str, owner: Any, attribute: str, replacement: Any, *, rests: bool = False, **plan: Any) -> Mutation:

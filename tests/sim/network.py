@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.sim.life import Life
 
 MESSAGES_MAX = 6
-"""On their way to a follower: the leader waits then."""
+"""The number of messages on their way to a follower: the leader waits then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +52,27 @@ ToLeader = Hello | events.AskEpochEnd | events.Fetch | Reported
 class Sent(NamedTuple):
     message: Hello | Push | events.EpochAnswered
     at_ms: int
-    """By the leader's clock."""
+    """The time by the leader's clock."""
 
 
 @dataclass(eq=False, slots=True)
 class Stream:
-    """From a follower to its leader."""
+    """A stream from a follower to its leader."""
 
     follower: "Life"
     leader: "Life"
     to_leader: deque[ToLeader] = field(default_factory=deque)
     to_follower: deque[Sent] = field(default_factory=deque)
     heard_ms: int = 0
-    """When the leader sent what the follower has taken last."""
+    """The time when the leader sent what the follower has taken last."""
     next_offset: Offset | None = None
-    """What the leader sends next; None until it is asked."""
+    """The next offset that the leader sends; None until it is asked."""
     left_by_follower: bool = False
     left_by_leader: bool = False
     label: str = ""
 
     def send(self, message: Hello | Push | events.EpochAnswered) -> None:
-        """To the follower."""
+        """Send a message to the follower."""
         self.to_follower.append(Sent(message, self.leader.clock.now_ms))
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Stream:
 class Network:
     def __init__(self) -> None:
         self.streams: list[Stream] = []
-        """Those that at least one side still has, or on which something is on its way."""
+        """The streams that at least one side still has, or on which something is on its way."""
         self.apart: set[frozenset[BrokerId]] = set()
         """Pairs of brokers that cannot reach each other."""
 
@@ -92,7 +92,7 @@ class Network:
         return stream
 
     def leave(self, life: "Life", stream: Stream) -> None:
-        """One side closes it, or dies."""
+        """Close one side, also by its death."""
         if life is stream.follower:
             stream.left_by_follower = True
             stream.to_follower.clear()
@@ -110,7 +110,7 @@ class Network:
         return not self.apart or frozenset((one, other)) not in self.apart
 
     def upward(self) -> Sequence[Stream]:
-        """Those on which the leader has something to take."""
+        """Return the streams on which the leader has something to take."""
         open_there = (s for s in self.streams if not s.left_by_leader)
         return [s for s in open_there if (s.to_leader or s.left_by_follower) and self._moves(s, s.leader)]
 

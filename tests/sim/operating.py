@@ -35,12 +35,13 @@ WHY = {
     "have caught up": "replicas caught up",
     "it is to stand on": "reassignment",
 }
-"""What a change is counted as, by what stands in its reason."""
+"""The counted kind of a change, by a part of its reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The same picture gives the same plan, as long as nobody has to be asked for it: so it is planned once."""
+    """A picture and its plan: the same picture gives the same plan, as long as no broker has to be asked for it, so it
+    is planned once."""
 
     topic: Topic
     observed: Observed
@@ -56,12 +57,12 @@ class Operator:
         self.is_up = True
         self.hears = True
         self.index = 0
-        """What its watch has shown: an index in the history."""
+        """The place of its watch: an index in the history."""
         self.liveness, self.steady = Liveness(), SteadyTimers()
         self.heard_ms = clock.now_ms
         self.is_writing = False
         self.looked: Look | None = None
-        """At what it looked last."""
+        """The picture that it planned last."""
 
     def answered(self, call: Call) -> None:
         self.is_writing = False
@@ -175,7 +176,7 @@ class Operating:
         return writes
 
     def _promises(self, asked: Mapping[BrokerId, Mapping[PartitionKey, Epochs]]) -> dict[BrokerId, Promises]:
-        """Of those who can be asked, at once."""
+        """Return the promises of the brokers that can be asked, at once."""
         lives = [life for life in self.brokers.awake() if life.broker in asked]
         return {life.broker: Promises(life.me, life.promised(asked[life.broker])) for life in lives}
 
@@ -230,7 +231,8 @@ class Operating:
         self.setting.topic = topic_of(plan_, least + draw % (most - least + 1), least)
 
     def leader_too_many(self) -> Sequence[Target]:
-        """Where all are in sync, those before the leader are to be enough: it stands on a replica to remove."""
+        """Return the targets where all are in sync, and those before the leader are to be enough: it stands on a
+        replica to remove."""
         state, least = self.api.state, self.setting.plan.min_insync_replicas
         is_whole = len(state.isr) == len(state.replicas) == self.setting.spec.replicas
         if not is_whole or state.leader is None or state.adding or state.removing:

@@ -1,4 +1,5 @@
-"""What people do where the core alone decides nothing: restore the API server's data, run `headrace cluster recover`.
+"""The acts of people where the core alone decides nothing: restore the API server's data, run `headrace cluster
+recover`.
 
 The data goes back by a few versions, and all watches are cut off. `recover` asks all brokers that can be reached, looks
 at the PartitionSet some time later, and writes what `plan_recovery` says: as any write that may be lost, late, or meet
@@ -44,7 +45,7 @@ class People:
         self.setting, self.api, self.brokers, self.calling = setting, api, brokers, calling
         self.person = Person(setting)
         self.told: dict[BrokerId, BrokerReport] = {}
-        """By brokers that were asked."""
+        """The reports of brokers that were asked."""
 
     def kinds(self) -> list[Kind]:
         return [

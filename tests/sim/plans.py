@@ -1,4 +1,4 @@
-"""What kind of run it is: drawn from its seed, so that runs differ in more than their order (swarm testing).
+"""The plan of a run: drawn from its seed, so that runs differ in more than their order (swarm testing).
 
 Some faults hide others: a cluster that always loses power never gets a long log, one that never loses an answer never
 writes twice. So each run has its own cluster, and its own mood for each kind of event.
@@ -63,13 +63,13 @@ GROUP_FOCUSES = (
     "days go by",
 )
 LEADERS_TAKEN_AWAY = 0.12
-"""Of all runs, so many are a drill of that: it takes much until a leader is one too many."""
+"""The share of all runs that are a drill of that: it takes much until a leader is one too many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     seed: int = 0
-    """Of clocks, moods and events."""
+    """The seed of clocks, moods and events."""
     brokers: int = 3
     replicas: int = 3
     min_insync_replicas: int = 2
@@ -77,11 +77,11 @@ class Plan:
     steps: int = 700
     operators: int = 1
     moves: bool = False
-    """The topic asks for other numbers of replicas, brokers leave and come back."""
+    """True where the topic asks for other numbers of replicas, and brokers leave and come back."""
     unclean: bool = False
     """Leaders out of sync may be elected: acknowledged records may be lost."""
     restores: bool = False
-    """The API server's data goes back, and people run `headrace cluster recover`."""
+    """True where the API server's data goes back, and people run `headrace cluster recover`."""
     perils: bool = False
     """More disks are lost than was promised: records may be lost with the last intact log."""
     skew: bool = True
@@ -89,11 +89,11 @@ class Plan:
     focus: str = ""
     """The kind of fault that happens far more often than others."""
     drill: bool = False
-    """Nothing else fails: what the core does about it is played through to its end, again and again."""
+    """True where nothing else fails: the core's reaction is played through to its end, again and again."""
     calm: bool = False
-    """All moods are even."""
+    """True where all moods are even."""
     members: int = 0
-    """The log is the offsets topic's, and so many processes read as a group; 0: clients just write."""
+    """The number of processes that read as a group, with the offsets topic as the log; 0: clients just write."""
     retention_days: int = 0
     """People say that the group keeps its offsets for so long, -1 for ever; 0: they say nothing."""
 
@@ -134,7 +134,7 @@ class Plan:
 
     @classmethod
     def drawn_group(cls, seed: int) -> Self:
-        """A group on a log that loses nothing: what may happen to logs is for other runs."""
+        """Draw a group on a log that loses nothing: faults of logs are for other runs."""
         random = Random(seed)
         return cls(
             seed=seed,

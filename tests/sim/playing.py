@@ -18,7 +18,7 @@ class FailedSeedError(Exception):
 
 
 def play_all(seeds: range, processes: int, drawn: Callable[[int], Plan] = Plan.drawn) -> Iterator[Counter[str]]:
-    """What was counted, chunk by chunk. Raises FailedSeedError for the first that fails."""
+    """Yield the counts, chunk by chunk. Raises FailedSeedError for the first that fails."""
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         playing = [pool.submit(_play, chunk, drawn) for chunk in chunks]

@@ -1,4 +1,4 @@
-"""What is promised, and of whom: from one leader that was chosen with a warning to the next.
+"""The promises, and who must keep them: from one leader that was chosen with a warning to the next.
 
     promised ── the operator elects uncleanly, by the last resort, or `recover` says what may be lost ──> it lands ──┐
        │ ^───────────────────────── a new reign: older leaders promise nothing any more, the new one ────────────────┘
@@ -31,7 +31,7 @@ class BrokenPromiseError(AssertionError):
 
 
 class Warned(Enum):
-    """What people are told with a write, or `recover` says."""
+    """The warning that people get with a write, or from `recover`."""
 
     MAY_LOSE = "records may be missing"
     NOBODY_INTACT = "nobody in sync has an intact log"
@@ -40,7 +40,7 @@ class Warned(Enum):
 
 
 Write = tuple[str, PartitionState]
-"""The version that it is based on, and what it says."""
+"""The version that a write is based on, and its state."""
 RECOVERIES = (Warned.RECOVERS, Warned.RECOVERS_SOME)
 
 
@@ -50,33 +50,34 @@ class Reign:
     since: LeaderEpoch = NO_EPOCH_SEEN
     """Leaders of older epochs promise nothing."""
     first: int = 0
-    """What lies below was deleted before."""
+    """The offset below which records were deleted before."""
     is_open: bool = False
-    """Nobody has called anything committed in it yet."""
+    """True until something is reported as committed in it."""
     suspended: str = ""
     """Why nothing is promised just now."""
     may_lose_all: bool = False
     """More disks are lost in this run than was promised."""
     is_back: bool = False
-    """The API server shows old data."""
+    """True while the API server shows old data."""
     shown_epoch: LeaderEpoch = NO_EPOCH_SEEN
     """The leader epoch of old data, as it was when it came back."""
     is_strict: bool = False
-    """Of old data: nobody may lead on it who lacks anything."""
+    """True for old data on which no broker may lead that lacks anything."""
     on_old_data: set[PartitionState] = field(default_factory=set)
-    """What was shown, or written, upon it."""
+    """The states that were shown, or written, upon it."""
     forked: set[LeaderEpoch] = field(default_factory=set)
-    """In which somebody led upon old data: they may have two histories."""
+    """The epochs in which a broker led upon old data: they may have two histories."""
     warnings: dict[Write, Warned] = field(default_factory=dict)
-    """What is on its way, and said with it."""
+    """The writes on their way, and the warnings with them."""
     warned: Warned | None = None
-    """With what landed last."""
+    """The warning with what landed last."""
     heard: dict[BrokerId, LeaderEpoch] = field(default_factory=dict)
     """The greatest epoch that this broker acted on, as long as it has its disk."""
     led: dict[LeaderEpoch, set[Seat]] = field(default_factory=lambda: defaultdict(set))
-    """Who ever led in it."""
+    """The brokers that ever led in it."""
     is_ruined: bool = False
-    """An epoch was led twice, as nobody who knew of the first time lived: two logs may part within it, unseen."""
+    """True where an epoch was led twice, as no broker that knew of the first time lived: two logs may part within it,
+    unseen."""
 
     # -- who leads ---------------------------------------------------------------------------------------------------
 
@@ -84,7 +85,7 @@ class Reign:
         return not self.suspended and state.leader_epoch >= self.since and state not in self.on_old_data
 
     def leads(self, leader: Seat, state: PartitionState) -> bool:
-        """Whether it must have what is promised."""
+        """Return whether the leader must have what is promised."""
         self.led[state.leader_epoch].add(leader)
         if self.is_back and not self.is_strict and state in self.on_old_data:
             if state.leader_epoch < self.heard.get(leader.broker, NO_EPOCH_SEEN):
@@ -93,7 +94,7 @@ class Reign:
         return self.is_promised(state) or (self.is_strict and not self.suspended)
 
     def commits(self, state: PartitionState) -> bool:
-        """Whether what commits in this state is promised."""
+        """Return whether what commits in this state is promised."""
         if self.is_back and not self.is_strict and state in self.on_old_data:
             self._fork(state)
         return self.is_promised(state) or (self.is_strict and not self.suspended)
@@ -107,11 +108,11 @@ class Reign:
         self.heard[broker] = max(epoch, self.heard.get(broker, epoch))
 
     def forgets(self, broker: BrokerId) -> None:
-        """Its disk is another."""
+        """Note that its disk is another."""
         self.heard.pop(broker, None)
 
     def recovers(self, state: PartitionState, told: Collection[BrokerId]) -> None:
-        """Somebody writes this, who has asked those brokers."""
+        """Note a write of a recovery that has asked those brokers."""
         known = max((self.heard.get(broker, NO_EPOCH_SEEN) for broker in told), default=NO_EPOCH_SEEN)
         if state.leader_epoch <= known:
             raise BrokenPromiseError("EpochsOnlyRise", f"brokers know epoch {known}, and recover writes {state}")
@@ -119,17 +120,17 @@ class Reign:
     # -- what may be lost --------------------------------------------------------------------------------------------
 
     def all_lost(self, state: PartitionState) -> None:
-        """Nobody in sync has what it vouched for."""
+        """Note that no member in sync has what it vouched for."""
         if not self.may_lose_all:
             raise BrokenPromiseError("NoCommittedRecordLost", f"all who were in sync have lost it: {state}")
         self.suspended = "all who were in sync have lost it"
 
     def warns(self, written: PartitionSet, warned: Warned) -> None:
-        """It is on its way."""
+        """Note a write that is on its way."""
         self.warnings[written.metadata.resource_version, written.partitions[0]] = warned
 
     def lands(self, state: PartitionState, based_on: str) -> bool:
-        """Whether it is true."""
+        """Note a write that lands, and return whether it is true."""
         warned = self.warned = self.warnings.get((based_on, state))
         if self.is_back and warned not in RECOVERIES:
             self.on_old_data.add(state)
@@ -145,16 +146,17 @@ class Reign:
 
     @property
     def is_last_resort(self) -> bool:
-        """What landed last."""
+        """Return whether the last resort landed last."""
         return self.warned is Warned.NOBODY_INTACT
 
     @property
     def is_recovery(self) -> bool:
-        """What landed last: its epochs are above all that can be known, which need not be all that there were."""
+        """Return whether a recovery landed last: its epochs are above all that can be known, which need not be all that
+        there were."""
         return self.warned in RECOVERIES
 
     def anew(self, state: PartitionState) -> None:
-        """Somebody was chosen with a warning."""
+        """Begin anew, as a leader was chosen with a warning."""
         self.number += 1
         self.since, self.is_open, self.is_back = state.leader_epoch, True, False
         self.suspended = "an epoch has two histories" if self.is_ruined else ""

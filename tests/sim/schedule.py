@@ -1,4 +1,4 @@
-"""What happens next: kinds of events, and the steps that were taken, so that a run can be played again, or thinned.
+"""The schedule: kinds of events, and the steps that were taken, so that a run can be played again, or thinned.
 
 A step names its kind, its target and its chance (`draw`, from which the event takes whatever else it needs), and how
 long the world waited before. A step whose target is not there when a thinned run is played is left out: so the rest
@@ -20,7 +20,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The target of what concerns nobody in particular."""
+    """The target of events that concern no one part."""
 
     label: str = ""
 
@@ -33,9 +33,9 @@ class Kind:
     name: str
     weight: float
     targets: Callable[[], Sequence[Target]]
-    """Those it can happen to now; empty where it cannot happen."""
+    """A function that returns the targets that it can happen to now; none where it cannot happen."""
     act: Callable[[Any, int], None]
-    """The target, and the draw."""
+    """A function that acts on the target, with the draw."""
     is_fault: bool = False
 
 
@@ -70,7 +70,7 @@ class Table:
 
 
 def name_of(targets: Sequence[Target], index: int) -> str:
-    """Its label, and which it is where several have the same: `1.PUT`, `1.PUT#1`."""
+    """Return its label, and which it is where several have the same: `1.PUT`, `1.PUT#1`."""
     label = targets[index].label
     before = sum(target.label == label for target in targets[:index]) if index else 0
     return f"{label}#{before}" if before else label

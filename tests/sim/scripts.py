@@ -32,14 +32,15 @@ class Script:
         return cls.parse((FOLDER / f"{name}.txt").read_text())
 
     def alone(self) -> "Script":
-        """Nothing comes after it by chance."""
+        """Return the script with nothing after it by chance."""
         return replace(self, plan=replace(self.plan, steps=0))
 
     def __str__(self) -> str:
         return "\n".join(map(str, (self.plan, *self.steps)))
 
     def run(self, seed: int | None = None, *, rests: bool = True, strict: bool = False) -> World:
-        """Raises FailedRunError. `seed`: of what comes after the script. Strict: no step of it may be left out."""
+        """Play the script. Raises FailedRunError. `seed`: of what comes after the script. Strict: no step of it may be
+        left out."""
         world = World(self.plan)
         return finish(world, lambda: self._play(world, seed, strict), rests=rests)
 

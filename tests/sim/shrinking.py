@@ -1,4 +1,4 @@
-"""From a run that breaks a rule to a short one that breaks the same rule: delta debugging over its steps.
+"""The way from a run that breaks a rule to a short one that breaks the same rule: delta debugging over its steps.
 
 Steps are left out in blocks, from half of all down to single ones, as long as the rest still breaks the rule (Zeller
 and Hildebrandt's ddmin, with complements only). What a step means does not depend on those before it (`schedule`), so
@@ -14,7 +14,7 @@ from tests.sim.world import HEAL, FailedRunError, World, rule_of
 
 
 def shrink(failed: FailedRunError, limit_s: float = 60) -> list[Step]:
-    """The steps of a shorter run, or of the same where nothing could be left out in time."""
+    """Return the steps of a shorter run, or of the same where nothing could be left out in time."""
     plan, rule, ends_at = failed.world.plan, failed.rule, process_time() + limit_s
     steps = list(failed.world.trace)
     if rule == "Liveness":
@@ -26,7 +26,7 @@ def shrink(failed: FailedRunError, limit_s: float = 60) -> list[Step]:
 
 
 def _without_blocks(plan: Plan, rule: str, steps: list[Step], block: int) -> list[Step]:
-    """From the end: what comes last often has the least to do with it."""
+    """Leave blocks out from the end: the last steps often have the least to do with it."""
     end = len(steps)
     while end > 0:
         thinned = steps[: max(0, end - block)] + steps[end:]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.core.errors import HeadraceError
-from headrace.http2.blocking_transport import BlockingTransport, Response
+from headrace.http2.blocking_transport import BlockingTransport
+from headrace.http2.exchange import Response
 from tests.support.hardy_clients import BATCH_TYPE, HardyClient, Troubles
 
 TIMEOUT_S: Final = 15

@@ -240,7 +240,8 @@ class AsyncConsumerUser(CancelledUser):
         if self._progress.is_at_end(but=self._paused):
             await self._go_back(consumer)
             return
-        how = self.random.choice([self._records, self._batches, self._endless])
+        waiting = [] if self._progress.may_be_at_end(but=self._paused) else [self._endless]
+        how = self.random.choice([self._records, self._batches, *waiting])
         wanted = self.random.randint(1, READ_MAX)
         is_closing = self.random.choice([True, False])
 
@@ -248,7 +249,7 @@ class AsyncConsumerUser(CancelledUser):
             left, handed = wanted, how(consumer)
             async for _, offsets in handed:
                 left -= len(offsets)
-                if left <= 0 or (how == self._endless and self._progress.is_at_end(but=self._paused)):
+                if left <= 0 or (how == self._endless and self._progress.may_be_at_end(but=self._paused)):
                     if is_closing:
                         await handed.aclose()
                     return

@@ -140,6 +140,12 @@ class Progress:
     def is_at_end(self, *, but: set[int]) -> bool:
         return all(self.next.get(partition, -1) == RECORDS for partition in range(PARTITIONS) if partition not in but)
 
+    def may_be_at_end(self, *, but: set[int]) -> bool:
+        """No record may be left: a group may have committed the end of a partition of which this member was handed
+        nothing. A loop that waits for records would wait for ever."""
+        partitions = set(range(PARTITIONS)) - but
+        return all(self.next.get(partition, self.high[partition]) == RECORDS for partition in partitions)
+
 
 class User(ABC):
     """One who is interrupted."""
@@ -326,7 +332,8 @@ class ConsumerUser(User):
         if self._progress.is_at_end(but=self._paused):
             self._go_back(consumer)
             return
-        how = self.random.choice([self._records, self._batches, self._endless])
+        waiting = [] if self._progress.may_be_at_end(but=self._paused) else [self._endless]
+        how = self.random.choice([self._records, self._batches, *waiting])
         wanted = self.random.randint(1, READ_MAX)
 
         def read() -> None:
@@ -335,7 +342,7 @@ class ConsumerUser(User):
                 assert partition not in self._paused, f"partition {partition} is paused"
                 self._progress.handed(partition, offsets)
                 left -= len(offsets)
-                if left <= 0 or (how == self._endless and self._progress.is_at_end(but=self._paused)):
+                if left <= 0 or (how == self._endless and self._progress.may_be_at_end(but=self._paused)):
                     return
             if self._is_woken:
                 self._is_woken = False

@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from headrace.client import consumed_records
 from headrace.client.clock import now_ms
-from headrace.client.consumer.async_fetcher import ALONE, AsyncFetcher
+from headrace.client.consumer.async_fetcher import AsyncBetween, AsyncFetcher
 from headrace.client.consumer.cursor import Cursor, Handed
-from headrace.client.consumer.options import Start, as_ms, check_within, fixed_offset, places, timestamp_of
 from headrace.client.consumer.positions import Positions
-from headrace.client.consumer.read_ahead import Added, ReadAhead
 from headrace.client.record import GroupOffset, Place, Record, TopicPartition
 from headrace.client.transport.async_brokers import AsyncBrokers
 from headrace.client.transport.discovery import Servers
@@ -136,41 +134,21 @@ class AsyncConsumer(Positions):
         self._brokers.check_loop()
         if self._reading is not None:
             return
-        positions = await self._offsets_at(await self._assigned(), self._start)
-        self._reading = ReadAhead(
-            self._brokers.directory,
-            positions,
-            self._brokers.trouble,
-            growing=None if self._group is not None else self._growing,
-            timeout_ms=self._timeout_ms,
-            prefetch_bytes=self._prefetch_bytes,
-        )
-        self._reading.on_out_of_range = self._on_out_of_range
-        self._reading.on_unreadable = self._on_unreadable
+        self._reading = self._read_from(await self._brokers.run(self._start_positions()))
         self._fetcher = AsyncFetcher(self._brokers, self._reading)
         if self._group is not None:
-            self._attendance = self._attend(self._group, self._reading, self._fetcher)
+            self._attendance = self._attend(self._group, self._fetcher)
             await self._attendance.join()
 
-    def _attend(self, options: "GroupOptions", reading: ReadAhead, fetcher: AsyncFetcher) -> "AsyncMember":
+    def _attend(self, options: "GroupOptions", fetcher: AsyncFetcher) -> "AsyncMember":
         # Whoever is in no group does without all of this.
-        from headrace.client.consumer.options import new_member_id
-        from headrace.client.groups.async_member import AsyncCoordinatorClient, AsyncMember
-        from headrace.client.groups.member import GroupMember
-        from headrace.core.groups.identity import GroupName
+        from headrace.client.groups.async_member import AsyncMember
 
-        brokers = self._brokers
-        seat = GroupMember(options, reading.handed, new_member_id, brokers.trouble, self._timeout_ms)
-        coordinator = AsyncCoordinatorClient(brokers, GroupName(brokers.namespace, options.group))
-        return AsyncMember(brokers, coordinator, reading, fetcher, seat, self._start)
+        return AsyncMember(self._brokers, fetcher, options, self._start, self._timeout_ms)
 
-    async def _assigned(self) -> list[TopicPartition]:
-        directory = self._brokers.directory
-        return [
-            place
-            for topic, numbers in self._wanted.items()
-            for place in places(directory.pin(await self._brokers.layout(topic)), numbers)
-        ]
+    @property
+    def _errands(self) -> AsyncBrokers:
+        return self._brokers
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -201,7 +179,7 @@ class AsyncConsumer(Positions):
         assert self._reading is not None, "what has begun has started"
         if self._handed.stops:
             self._fetcher.settle()  # What is left of the batch is handed out to the next loop.
-        found = await self._fetcher.next_batch(self._attendance or ALONE)
+        found = await self._fetcher.next_batch(self._attendance or AsyncBetween())
         if found is None:
             self._fetcher.settle()
             self._current = None
@@ -245,49 +223,26 @@ class AsyncConsumer(Positions):
         self._fetcher.settle()
         self._handed.came_back()
         if self._attendance is not None:
-            self._attendance.resume()
-        self._reading.plan.end_at(None if reading.follow else await self._ends(self._reading))
+            await self._brokers.run(self._attendance.resume())
+        await self._brokers.run(self._end_at(follow=reading.follow))
         self._current = reading
-
-    async def _ends(self, reading: ReadAhead) -> dict[TopicPartition, int]:
-        """The ends as they are now, those of new partitions too. Raises OffsetOutOfRangeError where we are beyond."""
-        for topic in self._growing:
-            await self._brokers.layout(topic)
-        with reading.adding() as new:
-            for partition in new:
-                reading.take(Added(partition, await self._brokers.offset(partition, "earliest")), now_ms())
-        ends = await self.end_offsets()
-        check_within({place: cursor.position for place, cursor in self._cursors.items()}, ends)
-        return ends
 
     # -- positions ---------------------------------------------------------------------------------------------------
 
     async def seek(self, partition: Place, offset: int | str, *, topic: str | None = None) -> None:
         """Go on from `offset`, `earliest` or `latest`; works inside a loop over this consumer too."""
         await self.start()
-        cursor = self._cursor(partition, topic)
-        self._seek(cursor, (await self._offsets_at([cursor.partition], offset, "offset"))[cursor.partition])
+        await self._brokers.run(self._seek_offset(self._cursor(partition, topic), offset))
 
     async def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
         """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
         await self.start()
-        chosen = self._select(partitions)
-        offsets = await self._brokers.offsets([cursor.partition for cursor in chosen], as_ms(time))
-        for cursor in chosen:
-            self._seek(cursor, offsets[cursor.partition])
+        await self._brokers.run(self._seek_time(self._select(partitions), time))
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
         """The high watermarks as they are now: the offset that the next record of each partition will have."""
         await self.start()
-        return await self._brokers.offsets(list(self._cursors), "latest")
-
-    async def _offsets_at(
-        self, partitions: list[TopicPartition], start: Start, name: str = "start"
-    ) -> dict[TopicPartition, int]:
-        offset = fixed_offset(start, name)
-        if offset is not None:
-            return dict.fromkeys(partitions, offset)
-        return await self._brokers.offsets(partitions, timestamp_of(start))
+        return await self._brokers.run(self._ends())
 
     # -- the group ---------------------------------------------------------------------------------------------------
 
@@ -297,11 +252,13 @@ class AsyncConsumer(Positions):
         Returns when it is written. Raises FencedMemberError where a partition is not this member's (any more), and
         nothing is committed then.
         """
-        await (await self._attending()).commit(offsets, metadata)
+        attendance = await self._attending()
+        await self._brokers.run(attendance.commit(offsets, metadata))
 
     async def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
         """How far the group is, by what was committed, whoever did."""
-        return await (await self._attending()).group_offsets()
+        attendance = await self._attending()
+        return await self._brokers.run(attendance.group_offsets())
 
     async def _attending(self) -> "AsyncMember":
         if self._group is None:

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.client import consumed_records
 from headrace.client.clock import now_ms
 from headrace.client.consumer.cursor import Cursor
-from headrace.client.consumer.fetcher import ALONE, Fetcher
-from headrace.client.consumer.options import Start, as_ms, check_within, fixed_offset, places, timestamp_of
+from headrace.client.consumer.fetcher import Between, Fetcher
 from headrace.client.consumer.positions import Positions
-from headrace.client.consumer.read_ahead import Added, ReadAhead
 from headrace.client.consumer.thread_guard import Closing, Inside, ThreadGuard
 from headrace.client.record import GroupOffset, Place, Record, TopicPartition
 from headrace.client.transport.brokers import Brokers
@@ -51,22 +49,13 @@ class Consumer(Positions):
         )
         closing = weakref.finalize(self, Brokers.close, brokers)
         try:
-            positions = self._offsets_at(self._assigned(), self._start)
+            positions = brokers.run(self._start_positions())
         except BaseException:
             closing()
             raise
-        reading = self._reading = ReadAhead(
-            brokers.directory,
-            positions,
-            brokers.trouble,
-            growing=None if self._group is not None else self._growing,
-            timeout_ms=self._timeout_ms,
-            prefetch_bytes=self._prefetch_bytes,
-        )
-        reading.on_out_of_range = self._on_out_of_range
-        reading.on_unreadable = self._on_unreadable
+        reading = self._reading = self._read_from(positions)
         self._fetcher = Fetcher(brokers, reading)
-        self._attendance = self._attend(self._group, reading)
+        self._attendance = self._attend(self._group)
         self._finalizer = weakref.finalize(self, _end, self._fetcher, self._attendance)
         closing.detach()
         if self._attendance is not None:
@@ -76,27 +65,17 @@ class Consumer(Positions):
                 self._finalizer()
                 raise
 
-    def _attend(self, options: "GroupOptions | None", reading: ReadAhead) -> "BlockingMember | None":
+    def _attend(self, options: "GroupOptions | None") -> "BlockingMember | None":
         if options is None:
             return None
         # Whoever is in no group does without all of this.
-        from headrace.client.consumer.options import new_member_id
-        from headrace.client.groups.blocking_member import BlockingMember, CoordinatorClient
-        from headrace.client.groups.member import GroupMember
-        from headrace.core.groups.identity import GroupName
+        from headrace.client.groups.blocking_member import BlockingMember
 
-        brokers = self._brokers
-        seat = GroupMember(options, reading.handed, new_member_id, brokers.trouble, self._timeout_ms)
-        coordinator = CoordinatorClient(brokers, GroupName(brokers.namespace, options.group))
-        return BlockingMember(brokers, coordinator, reading, self._fetcher, seat, self._start)
+        return BlockingMember(self._brokers, self._fetcher, options, self._start, self._timeout_ms)
 
-    def _assigned(self) -> list[TopicPartition]:
-        directory = self._brokers.directory
-        return [
-            place
-            for topic, numbers in self._wanted.items()
-            for place in places(directory.pin(self._brokers.layout(topic)), numbers)
-        ]
+    @property
+    def _errands(self) -> Brokers:
+        return self._brokers
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -161,9 +140,9 @@ class Consumer(Positions):
             reading.begin()
             self._handed.came_back()
             if self._attendance is not None:
-                self._attendance.resume()
-            reading.plan.end_at(None if follow else self._ends(reading))
-        return self._read(self._fetcher.batches(self._attendance or ALONE))
+                self._attendance.run(self._attendance.resume())
+            self._brokers.run(self._end_at(follow=follow))
+        return self._read(self._fetcher.batches(self._attendance or Between()))
 
     def _read(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Iterator[tuple[Cursor, DecodedBatch]]:
         """All of them, until reading is stopped."""
@@ -197,32 +176,19 @@ class Consumer(Positions):
         self._handed.stops = True
         self._fetcher.wake()
 
-    def _ends(self, reading: ReadAhead) -> dict[TopicPartition, int]:
-        """The ends as they are now, those of new partitions too. Raises OffsetOutOfRangeError where we are beyond."""
-        for topic in self._growing:
-            self._brokers.layout(topic)
-        with reading.adding() as new:
-            for partition in new:
-                reading.take(Added(partition, self._brokers.offset(partition, "earliest")), now_ms())
-        ends = self.end_offsets()
-        check_within({place: cursor.position for place, cursor in self._cursors.items()}, ends)
-        return ends
-
     # -- positions ---------------------------------------------------------------------------------------------------
 
     def seek(self, partition: Place, offset: int | str, *, topic: str | None = None) -> None:
         """Go on from `offset`, `earliest` or `latest`; works inside a loop over this consumer too."""
         cursor = self._cursor(partition, topic)
         with self._inside():
-            self._seek(cursor, self._offsets_at([cursor.partition], offset, "offset")[cursor.partition])
+            self._brokers.run(self._seek_offset(cursor, offset))
 
     def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
         """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
         chosen = self._select(partitions)
         with self._inside():
-            offsets = self._brokers.offsets([cursor.partition for cursor in chosen], as_ms(time))
-        for cursor in chosen:
-            self._seek(cursor, offsets[cursor.partition])
+            self._brokers.run(self._seek_time(chosen, time))
 
     def pause(self, *partitions: Place) -> None:
         with self._inside():
@@ -235,15 +201,7 @@ class Consumer(Positions):
     def end_offsets(self) -> dict[TopicPartition, int]:
         """The high watermarks as they are now: the offset that the next record of each partition will have."""
         with self._inside():
-            return self._brokers.offsets(list(self._cursors), "latest")
-
-    def _offsets_at(
-        self, partitions: list[TopicPartition], start: Start, name: str = "start"
-    ) -> dict[TopicPartition, int]:
-        offset = fixed_offset(start, name)
-        if offset is not None:
-            return dict.fromkeys(partitions, offset)
-        return self._brokers.offsets(partitions, timestamp_of(start))
+            return self._brokers.run(self._ends())
 
     # -- the group ---------------------------------------------------------------------------------------------------
 
@@ -255,13 +213,13 @@ class Consumer(Positions):
         """
         attendance = self._attending()
         with self._inside():
-            attendance.commit(offsets, metadata)
+            attendance.run(attendance.commit(offsets, metadata))
 
     def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
         """How far the group is, by what was committed, whoever did."""
         attendance = self._attending()
         with self._inside():
-            return attendance.group_offsets()
+            return attendance.run(attendance.group_offsets())
 
     def commit_below(self, first_undone: Callable[[TopicPartition], int | None]) -> None:
         """For who hands records on, and is not done with them when he comes back for more.

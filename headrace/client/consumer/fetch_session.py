@@ -1,4 +1,4 @@
-"""The consumer's side of a session: channels on which brokers push answers ahead of the asks for them. No I/O, no lock.
+"""The consumer's side of a session: channels on which brokers push answers ahead of the asks for them. No I/O.
 
     open(ask) ──> asked ──BATCHES──> answered ──ask──> answered at once, or asked
                                └── not asked: kept for the next ask
@@ -10,21 +10,24 @@ empty answer as long as the broker is heard. Messages to the broker are gathered
 `FetchChannels` knows which session serves each partition. A channel is closed when the reader has moved, when an ask
 ends in an error, when the partition is dropped, and when its session is over; the next ask then finds none, and the
 caller opens one with the leader of that time. Invariants: a partition has one channel at most; news of a replaced
-channel does nothing to its successor; a step's message to the broker is sent before the next step. The fetchers call
-both classes, under a lock or on a loop.
+channel does nothing to its successor; a step's message to the broker is sent before the next step.
+
+`FetchSessions` is both for a fetcher, on threads (under a guard) or on a loop. It answers each ask once.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
+from headrace.client.clock import now_ms
 from headrace.client.consumer.cursor import Ask
 from headrace.client.consumer.read_ahead import Answered
 from headrace.client.record import TopicPartition
-from headrace.client.transport.calls import Fetched, overdue_error
-from headrace.client.transport.leader_session import LeaderSession
-from headrace.core.errors import HeadraceError
+from headrace.client.transport.calls import Fetched, fetch_terms, overdue_error
+from headrace.client.transport.errands import BrokerErrands, Errand, Stream
+from headrace.client.transport.leader_session import KnownSessions, LeaderSession
+from headrace.core.errors import HeadraceError, StalledError
 from headrace.core.frames.session_messages import Batches, BrokerMessage, Close, Credit, OpenFetch
 from headrace.core.frames.session_terms import FetchTerms
 from headrace.core.limits import FETCH_LONG_POLL_MS
@@ -160,8 +163,7 @@ class FetchSession(LeaderSession[FetchChannel, Answered]):
 
 
 S = TypeVar("S")
-"""What a shell sends by."""
-
+"""The stream that a face sends by."""
 
 Asked: TypeAlias = tuple[bool, Answered | None, S, bytes]
 """What came of an ask: whether it is taken, else the channel was closed; the answer, where it was there already; the
@@ -218,3 +220,74 @@ class FetchChannels(Generic[S]):
                 session, channel, _ = serving
                 if not session.is_open(channel) and not channel.arrived:
                     del self._channels[partition]
+
+
+class FetchSessions(KnownSessions[FetchSession]):
+    def __init__(self, brokers: BrokerErrands, tell: Callable[[Answered], None]) -> None:
+        super().__init__(brokers, FetchSession)
+        self._tell = tell
+        self._channels: FetchChannels[Stream] = FetchChannels()
+
+    def ask(self, ask: Ask) -> bool:
+        """Ask on the channel that goes on there. False: there is none."""
+        with self._guard:
+            asked = self._channels.ask(ask)
+            if asked is None:
+                return False
+            is_taken, answered, stream, data = asked
+            if data:
+                stream.send(data)
+        if answered is not None:
+            self._tell(answered)
+        return is_taken
+
+    def drop(self, partition: TopicPartition) -> None:
+        """It is not read any more."""
+        with self._guard:
+            dropped = self._channels.drop(partition)
+            if dropped is not None:
+                stream, data = dropped
+                stream.send(data)
+
+    def open(self, ask: Ask, window_bytes: int) -> Errand[bool]:
+        """Ask on a channel, a new one where there is none; may connect. False: only requests lead there just now."""
+        partition = ask.cursor.partition
+        layout = yield from self._brokers.layout_with(partition)
+        url = self._leader_url(layout, partition.partition)
+        if url is None:
+            return False
+        if self.ask(ask):
+            return True
+        session, stream = yield from self._session(url)
+        terms = fetch_terms(self._brokers.namespace, layout, partition.partition, ask.offset, window_bytes)
+        with self._guard:
+            session.begin(now_ms())
+            if data := self._channels.open(ask, session, stream, terms):
+                stream.send(data)
+        return True
+
+    def look(self) -> None:
+        """Answer those who have asked for long; give up sessions of which nothing is heard any more."""
+        for session, stream in list(self._streams.values()):
+            with self._guard:
+                news = session.look(now_ms())
+            if isinstance(news, HeadraceError):
+                self._end(session, news)
+                stream.cancel()
+            else:
+                for answered in news:
+                    self._tell(answered)
+
+    def cancelled(self, session: FetchSession) -> None:
+        error = StalledError(f"the task that reads from {session.url} was cancelled: iterate again to go on")
+        self._end(session, error)
+
+    def _hear(self, session: FetchSession, news: list[Answered]) -> None:
+        with self._guard:
+            session.heard_ms = now_ms()
+            self._channels.hear(news)
+            known = self._streams.get(session.url)
+            if known is not None and known[0] is session and (data := session.outgoing()):
+                known[1].send(data)
+        for answered in news:
+            self._tell(answered)

@@ -5,10 +5,12 @@ the position lies right behind the record that was handed out last, although its
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import update_wrapper
 from typing import Any, ClassVar, Self
 
+from headrace.client.clock import now_ms
 from headrace.client.consumer.cursor import Cursor, Handed
 from headrace.client.consumer.options import (
     RAISE,
@@ -16,17 +18,22 @@ from headrace.client.consumer.options import (
     Callback,
     Partitions,
     Start,
+    as_ms,
     check_out_of_range,
     check_shared,
     check_topics,
     check_unreadable,
+    check_within,
     fixed_offset,
     group_options,
+    places,
+    timestamp_of,
     wanted_partitions,
 )
-from headrace.client.consumer.read_ahead import ReadAhead
+from headrace.client.consumer.read_ahead import Added, ReadAhead
 from headrace.client.record import Place, TopicPartition, check_options
 from headrace.client.transport.discovery import Servers
+from headrace.client.transport.errands import BrokerErrands, Errand
 from headrace.core.errors import LocalError
 from headrace.core.limits import (
     AUTO_COMMIT_INTERVAL_MS_DEFAULT,
@@ -111,6 +118,11 @@ class Positions(ABC):
         """None before the start."""
         self._connect(server, namespace, ca_file)
 
+    @property
+    @abstractmethod
+    def _errands(self) -> BrokerErrands:
+        """What it asks brokers."""
+
     @abstractmethod
     def _connect(self, server: str | Servers | None, namespace: str | None, ca_file: str | None) -> None: ...
 
@@ -164,6 +176,65 @@ class Positions(ABC):
         if self._reading is None:
             raise LocalError(self._not_started)
         return self._reading
+
+    def _start_positions(self) -> Errand[dict[TopicPartition, int]]:
+        """Where to begin in each partition that it is to read; a group says so later."""
+        assigned: list[TopicPartition] = []
+        for topic, numbers in self._wanted.items():
+            layout = yield from self._errands.layout(topic)
+            assigned += places(self._errands.directory.pin(layout), numbers)
+        return (yield from self._offsets_at(assigned, self._start))
+
+    def _read_from(self, positions: Mapping[TopicPartition, int]) -> ReadAhead:
+        reading = ReadAhead(
+            self._errands.directory,
+            positions,
+            self._errands.trouble,
+            growing=None if self._group is not None else self._growing,
+            timeout_ms=self._timeout_ms,
+            prefetch_bytes=self._prefetch_bytes,
+        )
+        reading.on_out_of_range = self._on_out_of_range
+        reading.on_unreadable = self._on_unreadable
+        return reading
+
+    def _offsets_at(
+        self, partitions: list[TopicPartition], start: Start, name: str = "start"
+    ) -> Errand[dict[TopicPartition, int]]:
+        offset = fixed_offset(start, name)
+        if offset is not None:
+            return dict.fromkeys(partitions, offset)
+        return (yield from self._errands.offsets(partitions, timestamp_of(start)))
+
+    def _end_at(self, *, follow: bool) -> Errand[None]:
+        """Reading never ends, or at the ends as they are now, those of new partitions too.
+
+        Raises OffsetOutOfRangeError where it is beyond an end.
+        """
+        reading, ends = self._reading_now, None
+        if not follow:
+            for topic in self._growing:
+                yield from self._errands.layout(topic)
+            with reading.adding() as new:
+                for partition in new:
+                    begin = yield from self._errands.offset(partition, "earliest")
+                    reading.take(Added(partition, begin), now_ms())
+            ends = yield from self._ends()
+            check_within({place: cursor.position for place, cursor in self._cursors.items()}, ends)
+        reading.plan.end_at(ends)
+
+    def _ends(self) -> Errand[dict[TopicPartition, int]]:
+        """The high watermarks as they are now."""
+        return self._errands.offsets(list(self._cursors), "latest")
+
+    def _seek_offset(self, cursor: Cursor, offset: Start) -> Errand[None]:
+        found = yield from self._offsets_at([cursor.partition], offset, "offset")
+        self._seek(cursor, found[cursor.partition])
+
+    def _seek_time(self, chosen: list[Cursor], time: int | datetime) -> Errand[None]:
+        offsets = yield from self._errands.offsets([cursor.partition for cursor in chosen], as_ms(time))
+        for cursor in chosen:
+            self._seek(cursor, offsets[cursor.partition])
 
     def _seek(self, cursor: Cursor, offset: int) -> None:
         """As its user wants it: what comes before counts as passed."""

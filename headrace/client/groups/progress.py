@@ -14,11 +14,12 @@ from types import TracebackType
 from typing import Self
 
 from headrace.client.clock import now_ms
-from headrace.client.groups.blocking_member import CoordinatorClient
+from headrace.client.groups.coordinator_client import CoordinatorClient
 from headrace.client.record import as_group
 from headrace.client.transport.brokers import Brokers
 from headrace.client.transport.calls import as_namespace
 from headrace.client.transport.discovery import Servers
+from headrace.client.transport.errands import Errand
 from headrace.core.errors import HeadraceError
 from headrace.core.groups.assignment import Names
 from headrace.core.groups.entries import OffsetValue
@@ -103,7 +104,8 @@ class ProgressReporter:
     def _send(self, offsets: Mapping[PartitionKey, int], names: Names, by_ms: int) -> None:
         for topic in [*names.values()][:1]:
             with suppress(HeadraceError):
-                self._brokers.layout_once(topic)  # so that more brokers are known than those that were named
+                # So that more brokers are known than those that were named.
+                self._brokers.run(self._brokers.layout_once(topic))
         values = {key: OffsetValue(Offset(offset)) for key, offset in sorted(offsets.items())}
         listed = [*values]
         for first in range(0, len(listed), OFFSETS_PER_COMMIT_MAX):
@@ -111,11 +113,12 @@ class ProgressReporter:
             self._commit(CommitReceived(_NUMBER, some, type=GroupType.SPARK), names, by_ms)
 
     def _commit(self, commit: CommitReceived, names: Names, by_ms: int) -> None:
-        def once() -> None:
-            self._coordinator.find(by_ms)
-            self._coordinator.ask_once(commit, names, by_ms=by_ms)
+        def once() -> Errand[None]:
+            yield from self._coordinator.find(by_ms)
+            yield from self._coordinator.ask_once(commit, names, by_ms=by_ms)
 
-        self._brokers.retrying(f"the progress of {self._group}", once, timeout_ms=max(0, by_ms - now_ms()))
+        what = f"the progress of {self._group}"
+        self._brokers.run(self._brokers.retrying(what, once, timeout_ms=max(0, by_ms - now_ms())))
 
     def _failed(self, error: Exception, at_ms: int) -> None:
         """It was begun `at_ms`."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 from headrace.client.clock import now_ms
 from headrace.client.producer.async_sender import AsyncDelivery, AsyncSender
 from headrace.client.producer.batches import ColumnBatch, ColumnsDelivery
-from headrace.client.producer.writer import Route, Writer, closed_error
+from headrace.client.producer.writer import Route, Writer
 from headrace.client.record import BatchMetadata, Bytes, HeadersInput, RecordMetadata, Time
 from headrace.client.transport.async_brokers import AsyncBrokers
 from headrace.client.transport.calls import Directory
@@ -113,9 +113,7 @@ class AsyncProducer(Writer):
         """
         self._sender.check_loop()
         await self._sender.flush()
-        overlooked = self._sender.in_flight.overlooked()
-        if overlooked is not None:
-            raise overlooked
+        self._sender.in_flight.raise_overlooked()
 
     async def close(self) -> None:
         """Flush, and end the connections. Raises as `flush` does. Safe to call again.
@@ -144,6 +142,4 @@ class AsyncProducer(Writer):
             await self.close()
 
     async def _route(self, topic: str) -> Route:
-        if self._sender.closed and self._sender.broken is None:
-            raise closed_error()
-        return self._take_route(await self._brokers.layout(topic))
+        return await self._brokers.run(self._new_route(self._brokers, self._sender, topic))

@@ -22,24 +22,15 @@ from itertools import count, repeat
 from typing import Any, Self, TypeVar
 
 from headrace.client.clock import now_ms
-from headrace.client.producer.batches import Batch, Row, RowBatch
-from headrace.client.producer.in_flight import (
-    Again,
-    Arrived,
-    InFlight,
-    Outcome,
-    ProduceChannel,
-    ProduceSession,
-    Refused,
-)
-from headrace.client.producer.writer import ProducerOptions, as_raised, closed_error, unsendable
-from headrace.client.record import RecordMetadata, TopicPartition
-from headrace.client.transport import calls
-from headrace.client.transport.async_brokers import AsyncBrokers, AsyncSessions
-from headrace.client.transport.calls import Buffers
+from headrace.client.producer.batches import Row, RowBatch
+from headrace.client.producer.in_flight import InFlight, Outcome
+from headrace.client.producer.send_errands import SendErrands
+from headrace.client.producer.writer import ProducerOptions, as_raised, closed_error
+from headrace.client.record import RecordMetadata
+from headrace.client.transport.async_brokers import AsyncBrokers
+from headrace.client.transport.errands import Errand
 from headrace.core.errors import HeadraceError, LocalError, StalledError
-from headrace.core.limits import CLIENT_STALL_CHECK_MS, LEADER_SEARCH_MS, PRODUCER_REQUESTS_MAX
-from headrace.http2.async_transport import AsyncStream
+from headrace.core.limits import CLIENT_STALL_CHECK_MS, LEADER_SEARCH_MS
 
 T = TypeVar("T")
 
@@ -107,78 +98,17 @@ class LoopRows(RowBatch):
         return sum(delivery.is_overlooked for delivery in self.deliveries)
 
 
-class AsyncProduceSessions(AsyncSessions[ProduceSession]):
-    def __init__(
-        self,
-        brokers: AsyncBrokers,
-        acks: str,
-        tell: Callable[[list[Outcome]], None],
-        stopped: Callable[[str], None],
-    ) -> None:
-        """`stopped` hears, in a sentence, that somebody from outside has ended the reading of answers."""
-        super().__init__(brokers, ProduceSession)
-        self._acks, self._tell, self._stopped = acks, tell, stopped
-        self._channels: dict[TopicPartition, tuple[ProduceSession, ProduceChannel, AsyncStream]] = {}
-
-    def has_channel(self, partition: TopicPartition) -> bool:
-        session, channel, _ = self._channels.get(partition, (None, None, None))
-        return session is not None and channel is not None and session.is_open(channel)
-
-    def produce(self, batch: Batch, encoded: Buffers) -> None:
-        """Send it on the channel of its partition, which `has_channel`."""
-        _, channel, stream = self._channels[batch.partition]
-        stream.send(*channel.produce(batch, encoded))
-
-    async def open(self, batch: Batch, encoded: Buffers) -> bool:
-        """Send it as the first of a new channel; may connect. False: only requests lead to its partition just now."""
-        partition = batch.partition
-        layout = await self._brokers.layout_with(partition)
-        url = self._leader_url(layout, partition.partition)
-        if url is None:
-            return False
-        session, stream = await self._session(url)
-        timeout_ms = self._brokers.request_timeout_ms
-        terms = calls.produce_terms(self._brokers.namespace, layout, partition.partition, self._acks, timeout_ms)
-        channel, opening = session.open(partition, terms)
-        self._channels[partition] = (session, channel, stream)
-        stream.send(opening, *channel.produce(batch, encoded))
-        return True
-
-    def end_overdue(self) -> None:
-        """Give up the sessions in which an answer is missing for longer than its time limit."""
-        limit_ms = self._brokers.request_timeout_ms + calls.ANSWER_SLACK_MS
-        for session, stream in list(self._streams.values()):
-            oldest_ms = session.oldest_ms()
-            if oldest_ms is not None and now_ms() - oldest_ms > limit_ms:
-                self._end(session, calls.overdue_error(session.url, limit_ms))
-                stream.cancel()
-
-    def _hear(self, session: ProduceSession, news: list[Outcome]) -> None:
-        if news:
-            self._tell(news)
-
-    def _cancelled(self, session: ProduceSession) -> None:
-        self._stopped(f"a task that reads the answers of {session.url} was cancelled")
-
-
 _log = logging.getLogger(__name__)
 
 
-class AsyncSender:
+class AsyncSender(SendErrands[AsyncBrokers, LoopRows]):
     def __init__(self, brokers: AsyncBrokers, options: ProducerOptions) -> None:
-        self.closed = False
-        """Nothing more is taken."""
-        self.broken: HeadraceError | None = None
-        """Nothing moves any more."""
+        self.lock = brokers.new_guard()
+        self.in_flight = InFlight(options, LoopRows, brokers.trouble, brokers.directory.newest)
+        super().__init__(brokers, options)
         self.ended = False
-        self.in_flight: InFlight[LoopRows] = InFlight(options, LoopRows, brokers.trouble, brokers.directory.newest)
         self.check_loop = brokers.check_loop
-        self._brokers, self._options = brokers, options
-        self._sessions = AsyncProduceSessions(brokers, options.acks, self._tell, self._cancelled)
-        self._turns = asyncio.Semaphore(PRODUCER_REQUESTS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._refreshing: dict[str, asyncio.Task[None]] = {}
-        """Topics whose metadata is asked for."""
         self.room = asyncio.Lock()
         """Held by the first of those who wait for room: woken all at once, thousands would plan for each answer."""
         self._progress = asyncio.Event()
@@ -239,11 +169,11 @@ class AsyncSender:
         for timer in (self._timer, self._watching):
             if timer is not None:
                 timer.cancel()
-        tasks = [*self._tasks, *self._refreshing.values()]
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         try:
-            await asyncio.gather(*tasks, self._sessions.close(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             await self._brokers.close()
 
@@ -260,37 +190,19 @@ class AsyncSender:
                 self._give_up(batch, error)
         self._set_timers()
 
-    def _carry(self, batch: Batch) -> None:
-        """On the channel of its partition, or by a task where there is none."""
-        if self._sessions.has_channel(batch.partition):
-            self._maybe_refresh(batch.partition.topic)
-            encoded = self._encoded(batch)
-            if encoded is not None:
-                self._sessions.produce(batch, encoded)
-            return
-        if not self.in_flight.accumulator.may_go(batch):  # The channel is over: what went before goes first.
-            self.in_flight.put_back(Again([batch]))
-            return
-        task = asyncio.get_running_loop().create_task(self._attempt(batch), name="headrace-produce")
+    def _start(self, errand: Errand[None], when_cancelled: Callable[[], object]) -> None:
+        task = asyncio.get_running_loop().create_task(self._brokers.run(errand), name="headrace-produce")
         self._tasks.add(task)
-        task.add_done_callback(partial(self._done, batch.partition))
+        task.add_done_callback(partial(self._done, when_cancelled))
 
-    def _maybe_refresh(self, topic: str) -> None:
-        """Channels go on without metadata; but there may be more partitions by now."""
-        if topic not in self._refreshing and self._brokers.directory.fresh(topic, now_ms()) is None:
-            task = asyncio.get_running_loop().create_task(self._refresh(topic), name="headrace-metadata")
-            self._refreshing[topic] = task
-            task.add_done_callback(lambda _: self._refreshing.pop(topic, None))
-
-    async def _refresh(self, topic: str) -> None:
-        with suppress(HeadraceError):  # The next batch asks again.
-            await self._brokers.layout_once(topic)
-
-    def _done(self, partition: TopicPartition, task: asyncio.Task[None]) -> None:
+    def _done(self, when_cancelled: Callable[[], object], task: asyncio.Task[None]) -> None:
         """A task may be cancelled before it has begun: it says nothing then."""
         self._tasks.discard(task)
         if task.cancelled():
-            self._cancelled(f"a task that sends to {partition} was cancelled")
+            when_cancelled()
+
+    def _look_again(self) -> None:
+        self.plan()
 
     def _cancelled(self, what: str) -> None:
         self._break(StalledError(f"{what}: make a new AsyncProducer"))
@@ -316,23 +228,6 @@ class AsyncSender:
             interval_ms = LEADER_SEARCH_MS if is_searching else CLIENT_STALL_CHECK_MS
             self._watching = asyncio.get_running_loop().call_later(interval_ms / 1000, self._watch)
 
-    def _look_elsewhere(self) -> bool:
-        """Where a leader is silent, ask who leads by now, and go there. Whether one is."""
-        silent = self._sessions.look_elsewhere()
-        for topic in silent - self._refreshing.keys():
-            task = asyncio.get_running_loop().create_task(self._search(topic), name="headrace-metadata")
-            self._refreshing[topic] = task
-            task.add_done_callback(partial(self._searched, topic))
-        return bool(silent)
-
-    async def _search(self, topic: str) -> None:
-        with suppress(HeadraceError):  # The next look asks again.
-            await self._brokers.ask_who_leads(topic)
-            self._sessions.look_elsewhere()
-
-    def _searched(self, topic: str, task: asyncio.Task[None]) -> None:
-        self._refreshing.pop(topic, None)
-
     def _break(self, error: HeadraceError) -> None:
         """Tell everybody that nothing moves any more, once."""
         lost = self.in_flight.accumulator.waiting_batches()
@@ -344,61 +239,11 @@ class AsyncSender:
         _log.error("%s", error.message)
         self._moved()
 
-    # -- sending -----------------------------------------------------------------------------------------------------
-
-    async def _attempt(self, batch: Batch) -> None:
-        encoded = self._encoded(batch)
-        if encoded is None:
-            return
-        try:
-            async with self._turns:
-                if await self._sessions.open(batch, encoded):
-                    self.in_flight.pipeline(batch.partition)
-                else:
-                    base_offset = await self._brokers.produce_once(batch.partition, encoded, self._options.acks)
-                    self._carry_out(Arrived(batch, base_offset))
-        except HeadraceError as error:
-            self._carry_out(Refused.request(batch, error))
-        except Exception as error:
-            self._give_up(batch, unsendable(batch, error))
-        self.plan()
-
-    def _encoded(self, batch: Batch) -> Buffers | None:
-        """None: it cannot be, and was given up."""
-        try:
-            return self.in_flight.encoded(batch)
-        except HeadraceError as error:
-            self._give_up(batch, error)
-        return None
-
     def _tell(self, outcomes: list[Outcome]) -> None:
         """What has come of batches on channels."""
         for outcome in outcomes:
             self._carry_out(outcome)
         self.plan()
-
-    def _carry_out(self, outcome: Outcome) -> None:
-        verdict = self.in_flight.judge(outcome, now_ms())
-        if verdict.forget is not None:
-            self._brokers.directory.forget(verdict.forget)
-        if verdict.again is not None:
-            self.in_flight.put_back(verdict.again)
-        if verdict.failed is not None:
-            self._give_up(*verdict.failed)
-        if verdict.delivered is not None:
-            self._arrived(*verdict.delivered)
-
-    def _arrived(self, batch: Batch, base_offset: int) -> None:
-        if self.broken is None:
-            batch.delivered(base_offset)
-            self.in_flight.arrived(batch)
-            self._moved()
-
-    def _give_up(self, batch: Batch, error: HeadraceError) -> None:
-        if self.broken is None:
-            batch.failed(error)
-            self.in_flight.given_up(batch, error)
-            self._moved()
 
     def _moved(self) -> None:
         self._progress.set()

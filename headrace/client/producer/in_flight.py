@@ -1,4 +1,4 @@
-"""The batches on their way: the session that carries them, and the verdict on each outcome. Pure.
+"""The batches on their way, and the verdict on each outcome. Pure.
 
     due ──> in flight ──> arrived
                 ├──> failed ──> waits, goes again
@@ -6,7 +6,7 @@
                 │                            └──> else, it may be written: given up
                 └──> given up ──> remembered until `overlooked` tells of it
 
-`ProduceSession` has channels with any number of batches in flight: `Arrived` for each in order, or `Refused` for all
+A channel (`produce_session`) has any number of batches in flight: `Arrived` for each in order, or `Refused` for all
 from the first that is not done. So a run that is sent again in that order overtakes nothing. To send a batch under
 other numbers is safe only where no attempt with the old ones can still be on its way. Senders ask `InFlight.judge`
 about an outcome and carry the verdict out, under the producer's lock or on its loop. Invariant: `stalled` gives an
@@ -27,11 +27,9 @@ from headrace.client.producer.batches import Batch
 from headrace.client.producer.writer import ProducerOptions, unsendable
 from headrace.client.record import TopicPartition
 from headrace.client.transport.calls import Buffers
-from headrace.client.transport.leader_session import LeaderSession
 from headrace.client.transport.metadata import TopicLayout
 from headrace.client.transport.retry import Failure, GiveUp, RetryPolicy, Trouble, TryAgain
 from headrace.core.errors import (
-    BrokenSessionError,
     FencedProducerError,
     HeadraceError,
     NotLeaderError,
@@ -42,10 +40,7 @@ from headrace.core.errors import (
     StalledError,
     StorageFailedError,
 )
-from headrace.core.frames.session_messages import BrokerMessage, OpenProduce, Produce, Produced
-from headrace.core.frames.session_terms import ProduceTerms
 from headrace.core.limits import CLIENT_STALL_CHECK_MS, CLIENT_STALL_SLACK_MS, PRODUCER_BATCHES_REMEMBERED
-from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.records.arrow_message import RecordTimes
 from headrace.core.records.header import NO_PRODUCER
 from headrace.core.records.time_rules import Reason, Strange
@@ -54,8 +49,6 @@ PRODUCER_PIPELINE_BATCHES_MAX = 8
 """Batches of one partition that a producer has on their way over a session: enough that neither side waits."""
 FAILED_BATCHES_KEPT_MAX = 100
 """Failures that `flush` can still report; of older ones only their futures know."""
-LEADER_SILENT_MS = 1_000
-"""A leader that owes a producer an answer for longer may be none any more: another broker is asked who leads."""
 
 
 _log = logging.getLogger("headrace.client")
@@ -118,7 +111,7 @@ class Refused(NamedTuple):
 
     @classmethod
     def request(cls, batch: Batch, error: HeadraceError) -> "Refused":
-        return cls(batch.partition, error, [batch], _leaves_open(error))
+        return cls(batch.partition, error, [batch], leaves_open(error))
 
 
 Outcome: TypeAlias = Arrived | Refused
@@ -126,53 +119,10 @@ Outcome: TypeAlias = Arrived | Refused
 _LEAVE_OPEN = (NotLeaderError, StorageFailedError, RequestTimedOutError)
 
 
-def _leaves_open(error: HeadraceError) -> bool:
+def leaves_open(error: HeadraceError) -> bool:
     """Whether what a broker answers so may be written all the same (docs/protocol.md, "Problems")."""
     is_brokers = isinstance(error, RemoteError) and type(error) is not RemoteError
     return not is_brokers or isinstance(error, _LEAVE_OPEN)
-
-
-@dataclass(slots=True, eq=False)
-class ProduceChannel:
-    number: int
-    partition: TopicPartition
-    leader_epoch: int
-    pending: deque[Batch] = field(default_factory=deque)
-    """Sent and not answered, in order."""
-    sent: int = 0
-
-    def produce(self, batch: Batch, encoded: Buffers) -> list[bytes | bytearray | memoryview]:
-        self.pending.append(batch)
-        self.sent += 1
-        return Produce(self.number, self.sent, encoded).buffers()
-
-
-class ProduceSession(LeaderSession[ProduceChannel, Outcome]):
-    def open(self, partition: TopicPartition, terms: ProduceTerms) -> tuple[ProduceChannel, bytes]:
-        """The channel, and what to send. Raises the error of a session that is over."""
-        channel = ProduceChannel(self._number(), partition, terms.fence.leader_epoch or NO_EPOCH)
-        self._channels[channel.number] = channel
-        return channel, OpenProduce(channel.number, terms).pack()
-
-    def oldest_ms(self) -> int | None:
-        """When the batch was sent that waits longest for its answer."""
-        return min((c.pending[0].attempt_ms for c in self._channels.values() if c.pending), default=None)
-
-    def is_silent(self, now_ms: int) -> bool:
-        oldest_ms = self.oldest_ms()
-        return oldest_ms is not None and now_ms - oldest_ms >= LEADER_SILENT_MS
-
-    def _hear(self, channel: ProduceChannel, message: BrokerMessage) -> list[Outcome]:
-        if not isinstance(message, Produced):
-            return []
-        if not channel.pending:
-            raise BrokenSessionError(f"an answer to {message.sequence}, which was not asked")
-        return [Arrived(channel.pending.popleft(), message.base_offset)]
-
-    def _failed(self, channel: ProduceChannel, error: HeadraceError) -> list[Outcome]:
-        # What ends the whole session says nothing of its channels.
-        may_be_written = self.error is not None or _leaves_open(error)
-        return [Refused(channel.partition, error, list(channel.pending), may_be_written)]
 
 
 _MISNUMBERED = (OutOfOrderSequenceError, FencedProducerError)
@@ -297,6 +247,12 @@ class InFlight(Generic[Rows]):
         self.watchdog.moved()
         self.accumulator.given_up(batch, error)
         self._failed.append((batch, error))
+
+    def raise_overlooked(self) -> None:
+        """Raises the first failure that nobody has looked at, once."""
+        overlooked = self.overlooked()
+        if overlooked is not None:
+            raise overlooked
 
     def overlooked(self) -> HeadraceError | None:
         """The first failure that nobody has looked at, told once."""

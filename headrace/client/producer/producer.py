@@ -159,9 +159,7 @@ class Producer(Writer):
         """
         self._sender.flush()
         with self._sender.lock:
-            overlooked = self._sender.in_flight.overlooked()
-        if overlooked is not None:
-            raise overlooked
+            self._sender.in_flight.raise_overlooked()
 
     def close(self) -> None:
         """Flush, and end the connections. Raises as `flush` does. Safe to call again."""
@@ -195,9 +193,7 @@ class Producer(Writer):
                 self._end()
 
     def _route(self, topic: str) -> Route:
-        if self._sender.closed and self._sender.broken is None:
-            raise closed_error()
-        return self._take_route(self._brokers.layout(topic))
+        return self._brokers.run(self._new_route(self._brokers, self._sender, topic))
 
     def _wait_for_room(self, size_bytes: int) -> None:
         """Under the lock: until `size_bytes` fit."""

@@ -16,118 +16,36 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from weakref import WeakSet
 
 from headrace.client.clock import now_ms
 from headrace.client.producer.accumulator import Due
-from headrace.client.producer.batches import Batch
 from headrace.client.producer.deliveries import ThreadRows
-from headrace.client.producer.in_flight import (
-    Again,
-    Arrived,
-    InFlight,
-    Outcome,
-    ProduceChannel,
-    ProduceSession,
-    Refused,
-)
-from headrace.client.producer.writer import ProducerOptions, as_raised, closed_error, unsendable
-from headrace.client.record import TopicPartition
-from headrace.client.transport import calls
-from headrace.client.transport.blocking_sessions import BlockingSessions
+from headrace.client.producer.in_flight import Arrived, InFlight, Outcome
+from headrace.client.producer.send_errands import SendErrands
+from headrace.client.producer.writer import ProducerOptions, as_raised, closed_error
 from headrace.client.transport.brokers import Brokers, Workers
-from headrace.client.transport.calls import Buffers
-from headrace.core.errors import HeadraceError, StalledError
+from headrace.client.transport.errands import Errand
+from headrace.core.errors import StalledError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS, LEADER_SEARCH_MS, PRODUCER_REQUESTS_MAX
-from headrace.http2.blocking_transport import BlockingStream
 from headrace.http2.interrupts import HeldInterrupts
-
-
-class ProduceSessions(BlockingSessions[ProduceSession]):
-    def __init__(self, brokers: Brokers, acks: str, tell: Callable[[list[Outcome]], None]) -> None:
-        super().__init__(brokers, ProduceSession)
-        self._acks, self._tell = acks, tell
-        self._channels: dict[TopicPartition, tuple[ProduceSession, ProduceChannel, BlockingStream]] = {}
-
-    def has_channel(self, partition: TopicPartition) -> bool:
-        return partition in self._channels
-
-    def carrier(self, partition: TopicPartition) -> BlockingStream | None:
-        """What its answers come by."""
-        return self._channels.get(partition, (None, None, None))[2]
-
-    def produce(self, batch: Batch, encoded: Buffers) -> bool:
-        """Send it on the channel of its partition. False: there is none any more."""
-        with self._lock:
-            session, channel, stream = self._channels.get(batch.partition, (None, None, None))
-            if session is None or channel is None or stream is None or not session.is_open(channel):
-                return False
-            stream.send(*channel.produce(batch, encoded))
-            return True
-
-    def open(self, batch: Batch, encoded: Buffers) -> bool:
-        """Send it as the first of a new channel; may connect. False: only requests lead to its partition just now."""
-        partition = batch.partition
-        layout = self._brokers.layout_with(partition)
-        url = self._leader_url(layout, partition.partition)
-        if url is None:
-            return False
-        session, stream = self._session(url)
-        timeout_ms = self._brokers.request_timeout_ms
-        terms = calls.produce_terms(self._brokers.namespace, layout, partition.partition, self._acks, timeout_ms)
-        with self._lock:
-            channel, opening = session.open(partition, terms)
-            self._channels[partition] = (session, channel, stream)
-            stream.send(opening, *channel.produce(batch, encoded))
-        return True
-
-    def end_overdue(self) -> None:
-        """Give up the sessions in which an answer is missing for longer than its time limit."""
-        limit_ms = self._brokers.request_timeout_ms + calls.ANSWER_SLACK_MS
-        for session, stream in list(self._streams.values()):
-            with self._lock:
-                oldest_ms = session.oldest_ms()
-            if oldest_ms is not None and now_ms() - oldest_ms > limit_ms:
-                self._end(session, calls.overdue_error(session.url, limit_ms))
-                stream.cancel()
-
-    def _hear(self, session: ProduceSession, news: list[Outcome]) -> None:
-        with self._lock:
-            for outcome in news:
-                if isinstance(outcome, Refused):
-                    owner, channel, _ = self._channels.get(outcome.partition, (None, None, None))
-                    if owner is not None and channel is not None and not owner.is_open(channel):
-                        del self._channels[outcome.partition]
-        if news:
-            self._tell(news)
-
 
 _log = logging.getLogger(__name__)
 
 
-class Sender:
+class Sender(SendErrands[Brokers, ThreadRows]):
     def __init__(self, brokers: Brokers, options: ProducerOptions) -> None:
         self._make_lock()
-        self.closed = False
-        """Nothing more is taken."""
+        super().__init__(brokers, options)
         self.has_ended = False
         """Its threads and connections end, also where `close` was interrupted while it flushed."""
         self.is_parents = False
         """This is the child of a fork: what was sent is its parent's."""
-        self.broken: StalledError | None = None
-        """Nothing moves any more."""
-        self._answered: set[Batch] = set()
-        """Batches whose deliveries are being told, by the worker that has their answer."""
-        self._brokers, self._options = brokers, options
         self._workers = Workers("headrace-produce", PRODUCER_REQUESTS_MAX)
-        self._sessions = ProduceSessions(brokers, options.acks, self._tell)
         make_rows = partial(ThreadRows, carrier_of=self._sessions.carrier)
-        self.in_flight: InFlight[ThreadRows] = InFlight(options, make_rows, brokers.trouble, brokers.directory.newest)
+        self.in_flight = InFlight(options, make_rows, brokers.trouble, brokers.directory.newest)
         self._carrying = threading.Lock()
-        self._refreshing: set[str] = set()
-        """Topics whose metadata a worker asks for."""
         self._is_searching, self._searched_ms = False, 0
         self._is_asleep = False
         """The thread waits until it is notified, and looks at no clock."""
@@ -211,16 +129,16 @@ class Sender:
         with HeldInterrupts():  # What is taken must be sent.
             self.is_left = False
             if not self._carrying.acquire(blocking=False):
-                self._wake()
+                self._look_again()
                 return
             try:
                 self._take_due()
             finally:
                 self._carrying.release()
             if self._is_asleep:  # Somebody must look whether an answer comes in time.
-                self._wake()
+                self._look_again()
 
-    def _wake(self) -> None:
+    def _look_again(self) -> None:
         with self.lock:
             self.work.notify()
 
@@ -237,20 +155,6 @@ class Sender:
             self._give_up(batch, error)
         return bool(due.send or due.expired)
 
-    def _carry(self, batch: Batch) -> None:
-        """On the channel of its partition, or by a worker where there is none."""
-        if self._sessions.has_channel(batch.partition):
-            self._maybe_refresh(batch.partition.topic)
-            encoded = self._encoded(batch)
-            if encoded is None or self._sessions.produce(batch, encoded):
-                return
-        with self.lock:
-            may_go = self.in_flight.accumulator.may_go(batch)
-            if not may_go:  # The channel has just failed: what went before comes back too, and goes first.
-                self.in_flight.put_back(Again([batch]))
-        if may_go:
-            self._workers.submit(partial(self._attempt, batch))
-
     def _patience_s(self) -> float | None:
         """Until something is due or the watchdog looks; None while there is nothing at all."""
         accumulator = self.in_flight.accumulator
@@ -263,7 +167,7 @@ class Sender:
     def _watch(self) -> None:
         self._sessions.end_overdue()
         if now_ms() - self._searched_ms >= LEADER_SEARCH_MS:
-            self._look_elsewhere()
+            self._is_searching, self._searched_ms = self._look_elsewhere(), now_ms()
         with self.lock:
             stalled = self.in_flight.stalled(now_ms())
         if stalled is not None:
@@ -288,63 +192,14 @@ class Sender:
         for batch in lost:
             batch.failed(error)
 
-    def _maybe_refresh(self, topic: str) -> None:
-        """Channels go on without metadata; but there may be more partitions by now."""
-        if topic not in self._refreshing and self._brokers.directory.fresh(topic, now_ms()) is None:
-            self._refreshing.add(topic)
-            self._workers.submit(partial(self._refresh, topic))
-
     # -- the workers, and the threads of connections ----------------------------------------------------------------
 
-    def _attempt(self, batch: Batch) -> None:
-        encoded = self._encoded(batch)
-        if encoded is None:
-            return
-        try:
-            is_sent = self._sessions.open(batch, encoded)
-            base_offset = 0 if is_sent else self._brokers.produce_once(batch.partition, encoded, self._options.acks)
-        except HeadraceError as error:
-            self._carry_out(Refused.request(batch, error))
-        except Exception as error:
-            self._give_up(batch, unsendable(batch, error))
-        else:
-            if is_sent:
-                with self.lock:
-                    self.in_flight.pipeline(batch.partition)
-                    self.work.notify()
-            else:
-                self._carry_out(Arrived(batch, base_offset))
+    def _start(self, errand: Errand[None], when_cancelled: Callable[[], object]) -> None:
+        """On a worker, which nobody cancels."""
+        self._workers.submit(partial(self._brokers.run, errand))
 
-    def _look_elsewhere(self) -> None:
-        """Where a leader is silent, ask who leads by now, and go there."""
-        silent = self._sessions.look_elsewhere()
-        self._is_searching, self._searched_ms = bool(silent), now_ms()
-        for topic in silent - self._refreshing:
-            self._refreshing.add(topic)
-            self._workers.submit(partial(self._search, topic))
-
-    def _search(self, topic: str) -> None:
-        try:
-            with suppress(HeadraceError):  # The next look asks again.
-                self._brokers.ask_who_leads(topic)
-                self._sessions.look_elsewhere()
-        finally:
-            self._refreshing.discard(topic)
-
-    def _refresh(self, topic: str) -> None:
-        try:
-            with suppress(HeadraceError):  # The next batch asks again.
-                self._brokers.layout_once(topic)
-        finally:
-            self._refreshing.discard(topic)
-
-    def _encoded(self, batch: Batch) -> Buffers | None:
-        """None: it cannot be, and was given up."""
-        try:
-            return self.in_flight.encoded(batch)
-        except HeadraceError as error:
-            self._give_up(batch, error)
-        return None
+    def _cancelled(self, what: str) -> None:
+        raise AssertionError(f"nobody cancels threads, but {what}")
 
     def _tell(self, outcomes: list[Outcome]) -> None:
         """What has come of batches on channels."""
@@ -355,44 +210,6 @@ class Sender:
                 self._workers.submit(tell)
             else:
                 tell()
-
-    def _carry_out(self, outcome: Outcome) -> None:
-        verdict = self.in_flight.judge(outcome, now_ms())
-        if verdict.forget is not None:
-            self._brokers.directory.forget(verdict.forget)
-        if verdict.again is not None:
-            with self.lock:
-                self.in_flight.put_back(verdict.again)
-                self.work.notify()
-        if verdict.failed is not None:
-            self._give_up(*verdict.failed)
-        if verdict.delivered is not None:
-            self._arrived(*verdict.delivered)
-
-    def _arrived(self, batch: Batch, base_offset: int) -> None:
-        if not self._is_ours(batch):
-            return
-        batch.delivered(base_offset)
-        with self.lock:
-            self._answered.discard(batch)
-            self.in_flight.arrived(batch)
-            self._moved()
-
-    def _give_up(self, batch: Batch, error: HeadraceError) -> None:
-        if not self._is_ours(batch):
-            return
-        batch.failed(error)
-        with self.lock:
-            self._answered.discard(batch)
-            self.in_flight.given_up(batch, error)
-            self._moved()
-
-    def _is_ours(self, batch: Batch) -> bool:
-        """Whether its deliveries are still to be told: each is told once."""
-        with self.lock:
-            if self.broken is None:
-                self._answered.add(batch)
-            return self.broken is None
 
     def _moved(self) -> None:
         self.progress.notify_all()

@@ -10,6 +10,7 @@ of the same rows: it counts once, and the new stages are thrown away. `docs/prot
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -138,8 +139,8 @@ class Commits:
         return self._ask(f"the coordinator of writer {self.writer}", call)
 
     def _ask(self, what: str, call: Call, timeout_ms: int | None = None) -> dict[str, Any]:
-        once = lambda: parse_json(self._brokers.request_once(call).body)  # noqa: E731
-        return self._brokers.retrying(what, once, timeout_ms=timeout_ms)
+        once = partial(self._brokers.request_once, call)
+        return parse_json(self._brokers.run(self._brokers.retrying(what, once, timeout_ms=timeout_ms)).body)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache, update_wrapper
 from operator import index
 from time import time_ns
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,7 @@ from headrace.client.record import (
 )
 from headrace.client.transport.calls import Directory
 from headrace.client.transport.discovery import Servers
+from headrace.client.transport.errands import BrokerErrands, Errand
 from headrace.client.transport.metadata import TopicLayout
 from headrace.core.errors import BatchTooLargeError, HeadraceError, LocalError, UnknownPartitionError
 from headrace.core.limits import (
@@ -230,6 +231,15 @@ class Route:
     batch_bytes: int
 
 
+class Taking(Protocol):
+    """A sender, which takes records until it is closed or broken."""
+
+    closed: bool
+
+    @property
+    def broken(self) -> HeadraceError | None: ...
+
+
 class Writer(ABC):
     """Writes records to topics.
 
@@ -304,6 +314,13 @@ class Writer(ABC):
         if route is not None and (newest is route.layout or newest is None):
             return route
         return None if newest is None else self._take_route(newest)
+
+    def _new_route(self, brokers: BrokerErrands, sender: Taking, topic: str) -> Errand[Route]:
+        """The route of a topic whose metadata must be asked for. Raises LocalError where the producer is closed."""
+        if sender.closed and sender.broken is None:
+            raise closed_error()
+        layout = yield from brokers.layout(topic)
+        return self._take_route(layout)
 
     def _take_route(self, layout: TopicLayout) -> Route:
         count = len(layout.partitions)

@@ -1,16 +1,17 @@
-"""A client's sessions with leaders: numbered channels, each for one partition, until the session ends. No I/O, no lock.
+"""A client's sessions with leaders: numbered channels, each for one partition, until the session ends. No I/O.
 
 `LeaderSession` is one session; `ProduceSession` and `FetchSession` say what a producer and a consumer do with its
 channels. A channel ends by the broker's word or by ours, and every channel ends with its session; messages about a
 channel that has ended mean nothing.
 
 `KnownSessions` keeps one session for each leader and remembers the servers that know no sessions: those are asked by
-requests from then on. A session that has ended stays until its leader is wanted again. `blocking_sessions` and
-`async_brokers` open the streams and listen to them.
+requests from then on. A session that has ended stays until its leader is wanted again. News of a session is told by
+whoever reads its stream, or found it overdue. One guard protects all of it; it is never held while waiting for the
+network or while news is told.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -18,7 +19,7 @@ from headrace.client.clock import now_ms
 from headrace.client.consumed_records import allocate
 from headrace.client.record import TopicPartition
 from headrace.client.transport import calls
-from headrace.client.transport.calls import Directory
+from headrace.client.transport.errands import BrokerErrands, Connect, Errand, Stream, alone
 from headrace.client.transport.metadata import TopicLayout
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError, NotLeaderError
 from headrace.core.frames.frame import Frame
@@ -31,7 +32,7 @@ from headrace.core.frames.session_messages import (
     broker_message,
     broker_reader,
 )
-from headrace.http2.blocking_transport import Response
+from headrace.http2.exchange import Response
 
 
 class Channel(Protocol):
@@ -53,6 +54,8 @@ class LeaderSession(ABC, Generic[C, N]):
         self.url = url
         self.error: HeadraceError | None = None
         """Why it is over; None while it is not."""
+        self.refusal: list[bytes] = []
+        """What came of an answer that is an error."""
         self._has_come = False
         """Something has arrived, whole frames or not."""
         self._channels: dict[int, C] = {}
@@ -142,27 +145,72 @@ def _leads_elsewhere(channel: Channel, url: str, newest: Newest) -> bool:
     return known.leader_epoch > channel.leader_epoch and known.leader_url not in (None, url)
 
 
-class Answering(Protocol):
-    """The stream of a session."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-
 S = TypeVar("S", bound=LeaderSession[Any, Any])
-T = TypeVar("T", bound=Answering)
 
 
-class KnownSessions(Generic[S, T]):
-    def __init__(self, directory: Directory, make_session: Callable[[str], S]) -> None:
-        self._directory, self._make_session = directory, make_session
-        self._streams: dict[str, tuple[S, T]] = {}
+class KnownSessions(ABC, Generic[S]):
+    def __init__(self, brokers: BrokerErrands, make_session: Callable[[str], S]) -> None:
+        self._brokers, self._directory, self._make_session = brokers, brokers.directory, make_session
+        self._guard = brokers.new_guard()
+        self._opening: dict[str, Any] = {}
+        """A lock for each server."""
+        self._streams: dict[str, tuple[S, Stream]] = {}
         """By URL."""
         self._without: set[str] = set()
         """Servers that know no sessions."""
+
+    @abstractmethod
+    def _hear(self, session: S, news: list[Any]) -> None:
+        """Called without the guard."""
+
+    @abstractmethod
+    def cancelled(self, session: S) -> None:
+        """Somebody from outside has ended the reading of its stream."""
+
+    def look_elsewhere(self) -> set[str]:
+        """Leave leaders that others have replaced -> topics whose leaders are silent: `ask_who_leads` of these."""
+        silent: set[str] = set()
+        for session, _ in list(self._streams.values()):
+            with self._guard:
+                news = session.leave_moved(self._directory.newest)
+                silent |= self._silent(session, now_ms())
+            if news:
+                self._hear(session, news)
+        return silent
+
+    def arrived(self, session: S, stream: Stream, chunks: list[Any]) -> None:
+        if stream.status >= 400:
+            session.refusal += chunks
+            return
+        with self._guard:
+            news = session.receive(chunks)
+        self._hear(session, news)
+
+    def ended(self, session: S, stream: Stream, error: HeadraceError | None = None) -> None:
+        self._end(session, error or self._why(session, stream))
+
+    def _end(self, session: S, error: HeadraceError) -> None:
+        error = self._told(session, error)
+        with self._guard:
+            news = session.end(error)
+        self._hear(session, news)
+
+    def _session(self, url: str) -> Errand[tuple[S, Stream]]:
+        """May connect."""
+        lock = self._opening.setdefault(url, self._brokers.new_lock())
+        return (yield from alone(lock, self._opened(url)))
+
+    def _opened(self, url: str) -> Errand[tuple[S, Stream]]:
+        known = self._known(url)
+        if known is not None:
+            return known
+        session = self._make_session(url)
+        try:
+            stream: Stream = yield Connect(session, self)
+        except BrokerUnreachableError as error:
+            raise self._directory.unreachable(url, error, now_ms()) from error.__cause__
+        self._streams[url] = session, stream
+        return session, stream
 
     def _leader_url(self, layout: TopicLayout, partition: int) -> str | None:
         """None: only requests lead there just now."""
@@ -176,16 +224,16 @@ class KnownSessions(Generic[S, T]):
         self._directory.routes.silent(session.url, now_ms)
         return session.topics
 
-    def _known(self, url: str) -> tuple[S, T] | None:
+    def _known(self, url: str) -> tuple[S, Stream] | None:
         """The session with this server that is not over."""
         known = self._streams.get(url)
         return known if known is not None and known[0].error is None else None
 
-    def _why(self, session: S, stream: T, refusal: list[bytes]) -> HeadraceError:
-        """Why a stream has ended that did not break: `refusal` is what came of an answer that is an error."""
+    def _why(self, session: S, stream: Stream) -> HeadraceError:
+        """Why a stream has ended that did not break."""
         if stream.status < 400:
             return calls.ended_error(session.url)
-        error = calls.refused_session(Response(stream.status, stream.headers, b"".join(refusal)), session.url)
+        error = calls.refused_session(Response(stream.status, stream.headers, b"".join(session.refusal)), session.url)
         if error.details.get("hasSessions") is False:
             self._without.add(session.url)
         return error

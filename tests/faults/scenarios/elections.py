@@ -7,7 +7,8 @@ from typing import Final
 from headrace.core.errors import HeadraceError
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.header import ProducerNumbers
-from headrace.http2.blocking_transport import BlockingTransport, Response
+from headrace.http2.blocking_transport import BlockingTransport
+from headrace.http2.exchange import Response
 from tests.faults.clients import rows_of
 from tests.faults.fleet import broker_name
 from tests.faults.history import Outcome, Write

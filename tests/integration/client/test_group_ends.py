@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from headrace import AsyncConsumer, Consumer, TopicPartition
+from headrace.client.transport.errands import Errand
 from headrace.core.errors import LocalError, PartitionOfflineError
 from headrace.http2.blocking_connection import BlockingConnection
 from tests.support.client_bench import Bench
@@ -204,10 +205,10 @@ def test_should_read_on_while_a_partition_that_it_is_given_is_offline(bench: Ben
     offline = threading.Event()
     offline.set()
 
-    def once(partition: TopicPartition, timestamp: str | int, timeout_ms: int) -> int:
+    def once(partition: TopicPartition, timestamp: str | int, timeout_ms: int) -> Errand[int]:
         if partition.partition == 1 and offline.is_set():
             raise PartitionOfflineError("nobody leads it")
-        return look_up(partition, timestamp, timeout_ms)
+        return (yield from look_up(partition, timestamp, timeout_ms))
 
     consumer._brokers._offset_or_end_once = once  # type: ignore[method-assign]
     with consumer:

@@ -148,7 +148,7 @@ def test_should_stop_at_once_when_a_look_up_of_offsets_is_interrupted() -> None:
 
     def look_up() -> None:
         interrupt.start()
-        brokers.offsets([TopicPartition("flights", number) for number in range(2)], "latest")
+        brokers.run(brokers.offsets([TopicPartition("flights", number) for number in range(2)], "latest"))
 
     with pytest.raises(KeyboardInterrupt):
         look_up()  # which would take an hour

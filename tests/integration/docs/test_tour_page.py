@@ -33,6 +33,13 @@ def names_in(file: Path) -> frozenset[str]:
     return frozenset(_defined(ast.parse(file.read_text()).body))
 
 
+@cache
+def headings_in(page: Path) -> frozenset[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    found = re.findall("^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found)
+
+
 def _defined(body: list[ast.stmt]) -> Iterator[str]:
     for node in body:
         if isinstance(node, _Scope):
@@ -56,6 +63,13 @@ def test_should_name_files_that_there_are(page: Path) -> None:
     if page.name != "CHANGELOG.md":
         named = set(_PATH.findall(page.read_text())) - {_NEVER_THERE}
         assert sorted(path for path in named if not (ROOT / path).exists()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_should_link_headings_that_there_are(page: Path) -> None:
+    anchors = re.findall(r"\]\((?P<target>[\w./-]*)#(?P<anchor>[^)]+)\)", page.read_text())
+    linked = [((page.parent / target).resolve() if target else page, anchor) for target, anchor in anchors]
+    assert [f"{file.name}#{anchor}" for file, anchor in linked if anchor not in headings_in(file)] == []
 
 
 def test_should_give_names_that_their_files_define() -> None:

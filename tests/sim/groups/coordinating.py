@@ -67,16 +67,16 @@ class Coordinating:
         self.ticked_ms = 0
         self._shared, self._promises, self._post = shared, promises, post
         self._epoch = NO_EPOCH
-        """In which the coordinator was elected, while it is not deposed."""
+        """The epoch in which the coordinator was elected, while it is not deposed."""
         self._end = Offset(0)
-        """What it reads up to."""
+        """The end up to which it reads."""
         self._queue: deque[tuple[int, Batch]] = deque()
-        """Not appended yet."""
+        """The batches that are not appended yet."""
         self._numbers: dict[int, int] = {}
-        """Of what it appended, by what stands in the log."""
+        """The numbers of what it appended, by what stands in the log."""
         self.known: ConsumerGroup | None = None
         self._seen_topics = self._seen_resource = self._seen_deleted = 0
-        """So many versions were seen."""
+        """The number of versions that were seen."""
 
     @property
     def group(self) -> Group | None:
@@ -110,7 +110,7 @@ class Coordinating:
 
     @property
     def is_behind(self) -> bool:
-        """There is news of topics, or of the ConsumerGroup, and the API server tells it."""
+        """Return whether there is news of topics, or of the ConsumerGroup, that the API server shows."""
         shared = self._shared
         seen = (self._seen_topics, self._seen_resource, self._seen_deleted)
         there = (len(shared.listings), len(shared.resource.versions), len(shared.deleted))
@@ -123,7 +123,7 @@ class Coordinating:
         self.step(Elected())
 
     def read(self, draw: int) -> None:
-        """All at once; compacted, for all that anybody knows."""
+        """Read all at once; the log may be compacted."""
         values = [entry.value for entry in self.life.log.entries[: self._end]]
         entries = tuple(entry for value in values for entry in self._shared.batches[value].entries)
         self.step(Read(compacted(entries) if draw % 2 else entries))
@@ -131,7 +131,7 @@ class Coordinating:
         self._count("read")
 
     def append(self, draw: int) -> None:
-        """What waits, or some of it; where it fails all begins anew."""
+        """Append what waits, or some of it; where it fails all begins anew."""
         for _ in range(min(len(self._queue), 1 + draw % 4)):
             number, batch = self._queue.popleft()
             value = self._shared.write(batch)
@@ -154,7 +154,7 @@ class Coordinating:
             self.depose("not acknowledged")
 
     def moved(self) -> None:
-        """Something happened to the replica."""
+        """Act on a change of the replica."""
         replica = self.life.replica
         if self._epoch != NO_EPOCH and not (replica.leads and replica.leader_epoch == self._epoch):
             self.depose("another leader")
@@ -180,7 +180,7 @@ class Coordinating:
 
     @property
     def has_to_show(self) -> bool:
-        """Something that is committed, and that the ConsumerGroup does not say, as far as it has seen it."""
+        """Return whether something is committed that the ConsumerGroup does not show, as far as it has seen it."""
         resource = self._shared.resource
         may_write = self._seen_resource and not resource.is_away and not resource.is_written_by(self)
         is_told = self.is_active and self.machine.is_settled(GROUP)
@@ -224,7 +224,7 @@ class Coordinating:
         self.step(Ticked(self._wall_ms))
 
     def look(self) -> None:
-        """At all the news there is."""
+        """Take all the news there is."""
         shared, seen = self._shared, self._seen_deleted
         self._seen_topics, self._seen_deleted = len(shared.listings), len(shared.deleted)
         self.step(TopicsListed(GROUP.namespace, shared.topics))
@@ -302,7 +302,8 @@ class Coordinating:
 
 
 def _is_of(cause: Cause, last_reset: str, written: Sequence[Entry]) -> bool:
-    """Whether it is its own: what else was due is written with a step as well, maybe of a request that is refused."""
+    """Return whether it is its own: whatever else was due is written with a step as well, maybe of a request that is
+    refused."""
     groups = [entry.value for entry in written if isinstance(entry, GroupRecord)]
     match cause:
         case DeletionReceived():
@@ -315,6 +316,6 @@ def _is_of(cause: Cause, last_reset: str, written: Sequence[Entry]) -> bool:
 
 
 def compacted(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """The last of each key."""
+    """Return the last entry of each key."""
     last = {entry.key: at for at, entry in enumerate(entries)}
     return tuple(entry for at, entry in enumerate(entries) if last[entry.key] == at)

@@ -1,4 +1,4 @@
-"""What runs with a group must have played often enough: as in `tests.sim.counting`, all that there is."""
+"""The events that runs with a group must have played often enough, as in `tests.sim.counting`."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from tests.sim import counting
 
 RUNS_FULL = 300
 TIMES_FULL = 10
-"""So often each of them happens in so many runs."""
+"""The number of runs in which each happens so often."""
 
 WORK = (
     "member request",
@@ -105,7 +105,7 @@ def events(counts: Mapping[str, int]) -> int:
 
 
 def too_rare(counts: Mapping[str, int], runs: int) -> list[str]:
-    """What did not happen as often as it had to in so many runs; nothing is demanded of a few."""
+    """Return what did not happen as often as it had to in so many runs; nothing is demanded of a few."""
     needed = TIMES_FULL * runs // RUNS_FULL
     rare = [(name, counts.get(name, 0)) for name in ALL if counts.get(name, 0) < needed]
     return [f"{name}: {count:,d} times, {needed:,d} are needed" for name, count in rare]

@@ -1,4 +1,4 @@
-"""What takes the place of rules of groups that are deleted (`groups.mutations`), each as small as can be."""
+"""The replacements of rules of groups that are deleted (`groups.mutations`), each as small as can be."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ def everything_is_free(
 def taken_away(
     current: CurrentValue, target: Partitions, assignment_epoch: GroupEpoch, is_free: Callable[[PartitionKey], bool]
 ) -> CurrentValue:
-    """At once, whatever the member says."""
+    """Take partitions away at once, whatever the member reports."""
     ahead = advance(current, target, assignment_epoch, is_free)
     return replace(ahead, revoking={}) if ahead.revoking else ahead
 
@@ -56,7 +56,7 @@ def never_overdue(self: Sessions, now_ms: int) -> list[tuple[MemberId, str]]:
 
 
 def no_session(self: Sessions, members: Iterable[MemberId], now_ms: int, session_ms: int) -> None:
-    """Of a coordinator that has just read its log: members have to be heard from by the next tick."""
+    """Begin short sessions in a coordinator that has just read its log: heartbeats must come by the next tick."""
     for member in members:
         self.refresh(member, now_ms, 0)
 
@@ -66,7 +66,7 @@ def may_always_be_shown(self: GroupMachine, group: GroupName) -> bool:
 
 
 def takes_the_default(self: Group, image: Image, *, now_ms: int, wall_ms: int) -> None:
-    """Until somebody says how long offsets are kept."""
+    """Take the default until the ConsumerGroup has how long offsets are kept."""
     _init(self, image, now_ms=now_ms, wall_ms=wall_ms)
     self._retention = OffsetRetention(ConsumerGroupSpec().offsets_retention_ms)
 
@@ -92,7 +92,7 @@ def gives_up_whenever_it_said_so(self: Members, event: HeartbeatReceived, now_ms
 
 
 def whatever_life_it_is_of(self: Members, event: HeartbeatReceived) -> CurrentValue:
-    """A member's heartbeat, as long as it says no more than it was told."""
+    """Accept a member's heartbeat, of any life, as long as it has no more than it was sent."""
     current = self._image.currents.get(event.member)
     if current is None or (event.epoch, event.revision) >= current.joined:
         return _checked(self, event)
@@ -100,7 +100,7 @@ def whatever_life_it_is_of(self: Members, event: HeartbeatReceived) -> CurrentVa
 
 
 def remembers_what_it_asked(self: MemberState) -> None:
-    """When it has lost everything, in its life before."""
+    """Lose everything, but remember what was asked in the life before."""
     sent = self._sent
     _forget(self)
     self._sent = sent
@@ -138,7 +138,7 @@ def holds_for_ever(self: MemberState) -> int:
 
 
 def says_it_gave_up(self: MemberState) -> tuple[Any, str]:
-    """While it still reads."""
+    """Report partitions as given up while they are still read."""
     request, reason = _next_request(self)
     return (replace(request, owned=self.assigned) if isinstance(request, HeartbeatReceived) else request), reason
 

@@ -1,4 +1,4 @@
-"""The group as a part of the world: its processes and coordinators, and what may happen to them."""
+"""The group as a part of the world: its processes and coordinators, and the events that may happen to them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from tests.sim.shorthand import Shorthand
 OTHERS, OTHERS_FAULTS = 0.3, 0.1
 IDLE_MS_MAX = 1_500
 SHOWING_MS = 100
-"""At most so long at once where something is on its way to the ConsumerGroup, or to the operator."""
+"""The longest leap of time where something is on its way to the ConsumerGroup, or to the operator."""
 REBALANCE_MS = (2_000, 6_000, 60_000)
 NOT_AT_REST = (
     "records are written",
@@ -40,12 +40,12 @@ NOT_AT_REST = (
     "days go by",
 )
 IN_ITS_PLACE = ("produce", "delete records", "ask latest", "read", "recover asks", "recover decides")
-"""What clients and people do to a log is for other runs: in these, coordinators write it."""
+"""The events of clients and people on a log, which are for other runs: in these, coordinators write it."""
 
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """Where processes come and go, as Pods of one name."""
+    """A slot where processes come and go, as Pods of one name."""
 
     label: str
     instance: str
@@ -107,7 +107,7 @@ class GroupPart:
         ]
 
     def among(self, kinds: Sequence[Kind]) -> list[Kind]:
-        """Those of the whole world: of the others less, so that the group gets somewhere in between."""
+        """Return the kinds of the whole world, but less of the others, so that the group gets somewhere in between."""
         wanted = [kind for kind in kinds if kind.name not in IN_ITS_PLACE]
         return [
             kind if kind.name in self._own else replace(kind, weight=kind.weight * self._share(kind)) for kind in wanted
@@ -117,7 +117,7 @@ class GroupPart:
         return OTHERS_FAULTS if other.is_fault and other.name != self.setting.plan.focus else OTHERS
 
     def well(self, shorthand: Shorthand) -> list[Kind]:
-        """The log and the cluster move on where the group waits for that, and time where it waits for nothing else."""
+        """Move the log and the cluster on where the group waits for that, and time where it waits for nothing else."""
 
         def pass_time(_: object, draw: int) -> None:
             self.setting.time.now_ms += 1 + draw % max(1, self._idle_ms)
@@ -160,7 +160,7 @@ class GroupPart:
 
     @property
     def _idle_ms(self) -> int:
-        """Until somebody who could act wants to."""
+        """Return the time until a process that could act wants to."""
         if self.writing() or self.post.moves:
             return 0
         due = [member.idle_ms for member in self.awake()]
@@ -207,7 +207,7 @@ class GroupPart:
                 slot.member = None
 
     def find(self, draw: int) -> BrokerId:
-        """The coordinator, as somebody says who may be behind."""
+        """Return the coordinator, by an answer that may be out of date."""
         leader = self.api.state.leader
         say_so = [life.broker for life in self.brokers.leaders()]
         if leader is not None and (draw % 4 or self.setting.plan.calm):
@@ -240,7 +240,8 @@ class GroupPart:
             instances |= {member.state.identity.instance} - {""}
 
     def is_at_rest(self) -> bool:
-        """Everybody is in, has a fair share, and all records were read; a late commit of less may have come last."""
+        """Return whether every member is in, has a fair share, and all records were read; a late commit of less may
+        have come last."""
         image, living = self.promises.image, self.living()
         if image.members.keys() != {member.id for member in living}:
             return False
@@ -252,7 +253,7 @@ class GroupPart:
 
 
 def _is_balanced(image: Image) -> bool:
-    """As it would be if nobody had anything."""
+    """Return whether the shares are as if no member had anything before."""
     if image.group.inputs.assignor is Assignor.RANGE:
         return True
     anew = Image(image.name)
@@ -262,5 +263,5 @@ def _is_balanced(image: Image) -> bool:
 
 
 def _instance(number: int) -> str:
-    """Of five processes two have the same: one of them is one too many."""
+    """Return the instance id: of five processes two have the same, so one of them is one too many."""
     return ("", "billing-0", "", "billing-0", "billing-1")[number % 5]

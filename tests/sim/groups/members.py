@@ -50,19 +50,19 @@ SUBSCRIPTIONS = (
 )
 READ_MAX = 4
 SILENT_MS = STATIC_SILENT_HEARTBEATS * GROUP_HEARTBEAT_MS_MAX
-"""No session of a run is so short that heartbeats come more often."""
+"""The longest silence before a replacement: no session of a run is so short that heartbeats come more often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a process has to do with."""
+    """The surroundings of a process."""
 
     setting: Setting
     shared: Shared
     promises: Promises
     post: Post
     find: Callable[[int], BrokerId]
-    """Whom to take for the coordinator."""
+    """A function that returns the presumed coordinator."""
 
 
 class Member:
@@ -73,23 +73,23 @@ class Member:
         self.state = MemberState(identity, clock.now_ms)
         self.is_paused = False
         self.positions: dict[PartitionKey, int] = {}
-        """Of what it reads; a partition that it owns and that is not here waits for where to begin."""
+        """The positions of what it reads; a partition that it owns and that is not here waits for where to begin."""
         self.committed: dict[PartitionKey, int] = {}
         self.tenures: dict[PartitionKey, int] = {}
         self.to_give_up: dict[int, Partitions] = {}
-        """By ticket."""
+        """The partitions to give up, by ticket."""
         self.is_over = False
         self._setting, self._shared, self._promises = around.setting, around.shared, around.promises
         self._post, self._find = around.post, around.find
         self._broker: BrokerId | None = None
-        """Whom it takes for the coordinator."""
+        """The presumed coordinator."""
         self._numbers: dict[int, int] = {}
-        """From numbers of requests in the run to its own."""
+        """The numbers of requests in the run, and its own."""
         self._heard_ms = 0
-        """When the newest of its requests that was answered was sent."""
+        """The send time of the newest of its requests that was answered."""
         self._sent_ms: dict[int, int] = {}
         self._asked: dict[int, Partitions] = {}
-        """Offsets, by request; those that are still to be begun with."""
+        """The requests for offsets; the partitions that are still to be begun."""
 
     @property
     def claim(self) -> OwnershipClaim:
@@ -121,7 +121,7 @@ class Member:
         return [each for each, at in self.positions.items() if at < ends.get(each, 0) and each in reading]
 
     def read(self, draw: int) -> None:
-        """As a consumer does: not without asking whether it may."""
+        """Read as a consumer does: only after a check that it may."""
         if not self.state.holds(self.clock.now_ms):
             self._setting.counts["member: may not read"] += 1
             return
@@ -135,7 +135,8 @@ class Member:
         self.positions[partition] = end
 
     def _is_alone(self) -> bool:
-        """By its clock, where that is as good as any. A static one may be replaced once it was silent for long."""
+        """Return whether it is alone by its clock, where that is as good as any. A static one may be replaced once it
+        was silent for long."""
         is_heard = self.clock.now_ms < self._heard_ms + SILENT_MS
         return not self._setting.plan.skew and (is_heard or not self.state.identity.instance)
 
@@ -163,7 +164,7 @@ class Member:
         return (self.state.owned & self.state.assigned) - self.positions.keys()
 
     def give_up(self, draw: int) -> None:
-        """What it has read is committed before, mostly; the commit may come too late."""
+        """Give partitions up: mostly, what it has read is committed before; the commit may come too late."""
         ticket = min(self.to_give_up)
         partitions = self.to_give_up.pop(ticket)
         if draw % 4:
@@ -183,7 +184,7 @@ class Member:
     # -- what it is told ---------------------------------------------------------------------------------------------
 
     def missed(self) -> None:
-        """Nobody is where it wrote to."""
+        """Note that there is no process where it wrote to."""
         self._broker = None
 
     def hear(self, told: Answer[Reply] | Refuse) -> None:
@@ -250,7 +251,7 @@ class Member:
                 assert_never(effect)
 
     def _drop(self, partitions: Partitions) -> None:
-        """What was asked about them before is of another time."""
+        """Drop partitions: what was asked about them before is of another time."""
         for partition in partitions:
             self.positions.pop(partition, None)
             self.committed.pop(partition, None)
@@ -264,7 +265,7 @@ class Member:
 
 
 def is_settled(member: Member, targets: Mapping[MemberId, Partitions], ends: Mapping[PartitionKey, int]) -> bool:
-    """It has what it is to have, has read all of that, and was told that it is committed."""
+    """Return whether it has what it is to have, has read all of that, and got the answers to its commits."""
     owned = member.state.owned
     if member.state.phase is not MemberPhase.IN or owned != targets.get(member.id, frozenset()):
         return False

@@ -1,4 +1,4 @@
-"""The operator, as far as it has to do with a group: it publishes targets, and has resets and deletions carried out.
+"""The operator's part for a group: it publishes targets, and has resets and deletions carried out.
 
 Of the real one it has what decides (`target_for`, `assigned`, `wish_of`), over what it has seen of the ConsumerGroup,
 which may be old. Its requests go the way of those of members: lost, doubled, held up. It stops and comes back.
@@ -25,16 +25,16 @@ class GroupOperator:
     def __init__(self, setting: Setting, shared: Shared, post: Post, find: Callable[[int], BrokerId]) -> None:
         self.label, self.id = "operator", MemberId("operator")
         self.is_paused = False
-        """It does nothing, and hears nothing."""
+        """True while it does nothing, and gets nothing."""
         self.published: list[TargetOffered] = []
         self._setting, self._shared, self._post, self._find = setting, shared, post, find
         self._resource = shared.resource
         self._seen = 0
-        """So many versions were seen."""
+        """The number of versions that were seen."""
         self._last_reset = ""
-        """That it asked for last."""
+        """The reset that it asked for last."""
         self._deletions: dict[int, ConsumerGroup] = {}
-        """By request."""
+        """The deletions by request."""
 
     @property
     def known(self) -> ConsumerGroup | None:
@@ -66,7 +66,7 @@ class GroupOperator:
         return self.is_awake and self._seen < len(self._resource.versions)
 
     def see(self, draw: int) -> None:
-        """All news, or the next."""
+        """Take all news, or the next."""
         self._seen = len(self._resource.versions) if draw % 4 else self._seen + 1
 
     def rest(self) -> None:
@@ -104,7 +104,7 @@ class GroupOperator:
     # -- resets and deletions ----------------------------------------------------------------------------------------
 
     def _wish(self, *, hasty: bool = False) -> Wish | None:
-        """A hasty one does not look whether there are members, nor whether it is done."""
+        """Return the wish. A hasty operator does not check whether there are members, nor whether it is done."""
         known = self.known
         if known is None or not self.is_awake:
             return None
@@ -139,10 +139,10 @@ class GroupOperator:
         return ResetResolved(number, id_, offsets)
 
     def missed(self) -> None:
-        """Nobody is where it wrote to: it asks again."""
+        """Note that there is no broker where it wrote to: it asks again."""
 
     def hear(self, told: Answer[Reply] | Refuse) -> None:
-        """What was deleted is let go of; what else was done is in the status."""
+        """Take an answer: a deleted group is let go of; other results are in the status."""
         deleted = self._deletions.pop(told.request, None)
         if isinstance(told, Refuse):
             self._setting.counts[f"operator refused: {told.error.code}"] += 1

@@ -23,7 +23,7 @@ What = TypeVar("What")
 
 @dataclass(eq=False)
 class Letter(Generic[What]):
-    """From a member, or the operator, to a broker, or back."""
+    """A letter from a member, or the operator, to a broker, or back."""
 
     asker: Asker
     broker: BrokerId
@@ -63,7 +63,7 @@ class Post:
 
     @property
     def has_reset(self) -> bool:
-        """One is still on its way."""
+        """Return whether a reset is still on its way."""
         return any(isinstance(letter.what, ResetResolved) for letter in self.requests)
 
     def _all(self) -> list[Letter[Any]]:
@@ -73,7 +73,7 @@ class Post:
         return self.requests if len(self.requests) < LETTERS_MAX else []
 
     def there(self) -> list[Letter[Request]]:
-        """Of brokers that are dead the sender hears nothing; who is paused takes them later."""
+        """Return the letters to brokers: those of dead brokers get no answer; a paused one takes them later."""
         lives = {letter.broker: self.brokers.machines[letter.broker].life for letter in self.requests}
         return [x for x in self.requests if not x.is_held and ((life := lives[x.broker]) is None or not life.is_paused)]
 

@@ -1,4 +1,4 @@
-"""What must hold of the group after every event: its log, as far as it is committed, against what processes believe.
+"""The promises of the group after every event: its log, as far as it is committed, against what processes believe.
 
 - NoDoubleAssignment: of no partition two members both believe, with valid epochs, that they own it (`checking`).
 - NothingCommittedByTheDead: a commit counts only as long as nobody else has been given the partition since it was made.
@@ -30,20 +30,20 @@ from tests.sim.reign import BrokenPromiseError
 from tests.sim.setting import Setting
 
 Shown: TypeAlias = tuple[GroupEpoch, GroupEpoch, str, tuple[tuple[MemberId, GroupEpoch], ...]]
-"""What a status shows that is more than a summary: epochs, last reset, and members with theirs."""
+"""The part of a status that is more than a summary: epochs, last reset, and members with theirs."""
 
 
 class Promises:
     def __init__(self, shared: Shared, setting: Setting) -> None:
         self.shared = shared
         self.image = Image(GROUP)
-        """What is committed."""
+        """The committed image."""
         self.written: set[int] = set()
         """Requests to commit or reset whose records are committed."""
         self.covered: Counter[PartitionKey] = Counter()
         """Everything below was delivered to the group, or a reset passed it."""
         self.tenures: dict[PartitionKey, tuple[MemberId, int]] = {}
-        """Who had each partition last, and how many others before."""
+        """The last owner of each partition, and how many others before."""
         self._last_tenure: dict[tuple[PartitionKey, MemberId], int] = {}
         self.told: dict[MemberId, Mark] = {}
         """The greatest (epoch, revision) that was ever committed of each member."""
@@ -52,14 +52,14 @@ class Promises:
         self._marks: Marks | None = None
         self._resets: set[str] = set()
         self.is_unheard = False
-        """A broker has created a ConsumerGroup without that the log says how long offsets are kept."""
+        """True where a broker has created a ConsumerGroup, and the log does not have how long offsets are kept."""
         self._committed: set[Shown] = {_shown(self.image)}
-        """After each batch."""
+        """The statuses after each batch."""
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> bool:
-        """Whether there was anything."""
+        """Catch up, and return whether there was anything."""
         committed = self._setting.checks.committed
         before, self._applied = self._applied, len(committed)
         for entry in committed[before:]:
@@ -137,8 +137,9 @@ class Promises:
                 raise BrokenPromiseError("OffsetsAreKept", what)
 
     def _is_old(self, value: OffsetValue) -> bool:
-        """By any version of people, as a coordinator may not have seen the last; where they said nothing, deleted what
-        they had said, or it was gone before anybody read it, by those of brokers."""
+        """Return whether an offset is old by any version of the resource that people wrote, as a coordinator may not
+        have seen the last; where they set nothing, deleted what they had set, or it was gone before it was read, by
+        those of brokers."""
         age_ms = self._setting.now_ms - max(value.committed_ms, self.image.group.empty_since_ms)
         said, is_said = set(), False
         for each in self.shared.resource.versions:
@@ -150,7 +151,7 @@ class Promises:
     # -- what is told ------------------------------------------------------------------------------------------------
 
     def tell(self, answer: Answer[Reply], member: MemberId) -> None:
-        """A coordinator does."""
+        """Check an answer that a coordinator sends."""
         self.catch_up()
         match answer.reply:
             case Membership(epoch, revision) if (epoch, revision) > self.told.get(member, (NO_GROUP_EPOCH, 0)):
@@ -160,7 +161,7 @@ class Promises:
                 raise BrokenPromiseError("ToldWhatIsCommitted", f"commit {answer.request} of {member}")
 
     def show(self, report: GroupReport) -> None:
-        """A coordinator is about to, in the ConsumerGroup's status."""
+        """Check a report that a coordinator is about to show in the ConsumerGroup's status."""
         self.catch_up()
         members = tuple((each.member, each.epoch) for each in report.members)
         shown = (report.group_epoch, report.assignment_epoch, report.last_reset, members)
@@ -170,11 +171,12 @@ class Promises:
     # -- processes ---------------------------------------------------------------------------------------------------
 
     def takes(self, partition: PartitionKey, member: MemberId) -> int:
-        """A process was told, maybe long ago, that the partition is its own."""
+        """Note that a process got, maybe long ago, the partition as its own."""
         return self._last_tenure.get((partition, member), 0)
 
     def delivers(self, partition: PartitionKey, member: MemberId, first: int, end: int) -> None:
-        """Whose partition it is no more reads for nobody: it will not commit that."""
+        """Check records that are handed out: a process that has lost the partition reads for nothing, as it will not
+        commit that."""
         self.catch_up()
         if self.image.owners.get(partition) != member:
             return
@@ -189,7 +191,8 @@ class Promises:
             raise BrokenPromiseError("NoDoubleAssignment", str(found))
 
     def check_alone(self, partition: PartitionKey, member: MemberId) -> None:
-        """A process hands out records of it, and its session is not over by its clock, which is as good as any."""
+        """Check a process that hands out records while its session is not over by its clock, which is as good as
+        any."""
         owner = self.image.owners.get(partition, member)
         if owner != member:
             raise BrokenPromiseError("ReadsWhatItOwns", f"{member} reads {partition}, which is {owner}'s")

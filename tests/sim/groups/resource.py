@@ -18,7 +18,7 @@ class Writer(Protocol):
     @property
     def label(self) -> str: ...
     def wrote(self) -> None:
-        """It landed, or the server knows better."""
+        """Note that it landed, or that the server has another version."""
 
 
 @dataclass(eq=False, slots=True)
@@ -26,7 +26,7 @@ class Write:
     writer: Writer
     based_on: ConsumerGroup | None
     content: ConsumerGroup | None
-    """None: it is deleted."""
+    """The new content; None: it is deleted."""
     label: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -36,10 +36,10 @@ class Write:
 class Resource:
     def __init__(self) -> None:
         self.versions: list[ConsumerGroup | None] = [None]
-        """None: there is none."""
+        """The versions; None: there is none."""
         self.writes: list[Write] = []
         self.is_away = False
-        """The server is, for all that has to do with groups."""
+        """True while the server is away, for all that has to do with groups."""
 
     @property
     def stored(self) -> ConsumerGroup | None:
@@ -61,7 +61,7 @@ class Resource:
         self.writes.append(Write(writer, based_on, content))
 
     def land(self, write: Write) -> bool:
-        """Whether it did: else there is another version."""
+        """Land a write, and return whether it did: else there is another version."""
         self.writes.remove(write)
         landed = _version(self.stored) == _version(write.based_on)
         if landed:
@@ -79,7 +79,7 @@ class Resource:
         self.put(replace(self.stored, spec=spec))
 
     def delete(self) -> None:
-        """It stays until the operator lets it go."""
+        """Delete it; it stays until the operator lets it go."""
         assert self.stored is not None, "it is editable"
         self.put(replace(self.stored, metadata=replace(self.stored.metadata, deletion_timestamp="now")))
 

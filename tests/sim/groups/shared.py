@@ -1,4 +1,4 @@
-"""What all of the group shares in one run: what is written of it, its topics, its ConsumerGroup, who asked what."""
+"""The state that all of the group shares in one run: its writes, its topics, its ConsumerGroup, and the askers."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -20,7 +20,7 @@ Cause: TypeAlias = CommitReceived | ResetResolved | DeletionReceived
 
 
 class Asker(Protocol):
-    """Who asks a coordinator for something."""
+    """A process that asks a coordinator for something."""
 
     @property
     def label(self) -> str: ...
@@ -34,7 +34,7 @@ class Asker(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """What a coordinator wrote with one append; the simulated log holds its number."""
+    """The batch that a coordinator wrote with one append; the simulated log holds its number."""
 
     entries: tuple[Entry, ...]
     cause: Cause | None = None
@@ -54,13 +54,13 @@ class Shared:
     resource: "Resource"
     batches: list[Batch] = field(default_factory=list)
     askers: dict[int, Asker] = field(default_factory=dict)
-    """Who waits for the answer to each request."""
+    """The process that waits for the answer to each request."""
     commits: dict[int, Sent] = field(default_factory=dict)
     listings: list[dict[str, TopicShape]] = field(default_factory=lambda: [dict(FIRST_TOPICS)])
-    """Of the namespace's topics, every version; each broker has seen some."""
+    """The namespace's topics in every version; each broker has seen some."""
     deleted: list[TopicUid] = field(default_factory=list)
     ends: dict[PartitionKey, int] = field(default_factory=dict)
-    """Of each partition's records; 0 where nothing was written."""
+    """The end of each partition's records; 0 where nothing was written."""
     last_request: int = 0
     last_id: int = 0
 

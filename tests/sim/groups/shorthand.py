@@ -38,7 +38,7 @@ class GroupShorthand:
             self._hear(members)
 
     def read_on(self, member: Member, _: int) -> None:
-        """A record of each partition that it believes to own, if any: it asks where to begin before."""
+        """Read a record of each partition that it believes to own, if any: it asks where to begin before."""
         if member.unbegun():
             member.ask_offsets(1)
             self._talk(member)

@@ -1,4 +1,4 @@
-"""The group's topics and its ConsumerGroup: whatever people do to a group, and targets that no operator should offer.
+"""The group's topics and its ConsumerGroup: the changes that people make, and targets that no operator should offer.
 
 Topics grow, go out of sight and come back with the same uid, or are deleted and made again. The ConsumerGroup is made
 by people or by a broker, changed, deleted, or gone as after a restore. Targets are the operator's (`operating`), late,
@@ -30,7 +30,7 @@ SESSIONS_MS = (10_000, 20_000, 45_000)
 PAUSE_MS = 3_000
 DAY_MS = 24 * 3_600_000
 RECORDS_MAX = 40
-"""Of one partition."""
+"""The number of records of one partition."""
 
 
 class Surroundings:
@@ -40,7 +40,7 @@ class Surroundings:
         self.time, self.shared, self.promises, self.operator = setting.time, shared, promises, operator
         self.resource, self._post = shared.resource, post
         self.coordinatings: list[Coordinating] = []
-        """Those of living brokers."""
+        """The coordinators of living brokers."""
         self._counts = setting.counts
         self._hidden: dict[str, TopicShape] = {}
         self._numbers = 0
@@ -97,11 +97,11 @@ class Surroundings:
         return WHOLE if is_free or self.resource.editable else ()
 
     def deletable(self) -> Sequence[Target]:
-        """A reset that comes after it would be the next group's."""
+        """Return the groups that may be deleted: a reset that comes after it would be the next group's."""
         return () if self._post.has_reset else self.editable()
 
     def idle(self) -> Sequence[Target]:
-        """Nobody reads, and there is something to remember."""
+        """Return the targets while no member reads, and there is something to remember."""
         image = self.promises.image
         return WHOLE if image.offsets and not image.members else ()
 

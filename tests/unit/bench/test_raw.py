@@ -5,7 +5,8 @@ from unittest.mock import create_autospec
 import pytest
 
 from bench.raw import RawClient, wait_led
-from headrace.http2.blocking_transport import BlockingTransport, Response
+from headrace.http2.blocking_transport import BlockingTransport
+from headrace.http2.exchange import Response
 
 NOT_YET = Response(503, {}, b'{"code": "NotReady"}')
 

@@ -10,6 +10,7 @@ from headrace.client.consumer.read_ahead import ReadAhead
 from headrace.client.record import TopicPartition
 from headrace.client.transport.calls import Directory
 from headrace.client.transport.discovery import Servers
+from headrace.client.transport.errands import BrokerErrands
 from headrace.client.transport.retry import Trouble
 from headrace.core.errors import LocalError
 
@@ -18,6 +19,8 @@ FLIGHTS, TRAINS = TopicPartition("flights", 0), TopicPartition("trains", 1)
 
 class Reader(Positions):
     """Of partitions that are there, without brokers."""
+
+    _errands: BrokerErrands = NotImplemented
 
     def _connect(self, server: Any, namespace: str | None, ca_file: str | None) -> None:
         directory = Directory(Servers(("http://a:1",)))

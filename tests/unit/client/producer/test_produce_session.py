@@ -4,7 +4,8 @@ import pytest
 
 from headrace.client.producer.batches import Batch
 from headrace.client.producer.deliveries import ThreadRows
-from headrace.client.producer.in_flight import LEADER_SILENT_MS, Arrived, ProduceChannel, ProduceSession, Refused
+from headrace.client.producer.in_flight import Arrived, Refused
+from headrace.client.producer.produce_session import LEADER_SILENT_MS, ProduceChannel, ProduceSession
 from headrace.client.record import TopicPartition
 from headrace.client.transport import calls
 from headrace.client.transport.metadata import PartitionLayout, TopicLayout

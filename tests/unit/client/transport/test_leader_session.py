@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from headrace.client.consumer.fetch_session import FetchSession
-from headrace.client.transport.calls import Directory
+from headrace.client.transport.brokers import Brokers
 from headrace.client.transport.discovery import Servers
 from headrace.client.transport.leader_session import KnownSessions
 from headrace.client.transport.metadata import PartitionLayout, TopicLayout
@@ -29,10 +30,23 @@ class Stream:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    def send(self, *buffers: Any) -> None:
+        pass
 
-class Sessions(KnownSessions[FetchSession, Stream]):
+    def cancel(self) -> None:
+        pass
+
+
+class Sessions(KnownSessions[FetchSession]):
     def __init__(self) -> None:
-        super().__init__(Directory(Servers((URL, OTHER))), FetchSession)
+        brokers = Brokers(Servers((URL, OTHER)), None, timeout_ms=1_000, request_timeout_ms=1_000)
+        super().__init__(brokers, FetchSession)
+
+    def _hear(self, session: FetchSession, news: list[Any]) -> None:
+        assert not news
+
+    def cancelled(self, session: FetchSession) -> None:
+        pass
 
     def begin(self, stream: Stream) -> FetchSession:
         session = FetchSession(URL)
@@ -46,7 +60,9 @@ class Sessions(KnownSessions[FetchSession, Stream]):
         return self._leader_url(LAYOUT, partition)
 
     def why(self, stream: Stream, refusal: bytes = b"") -> HeadraceError:
-        return self._why(self.begin(stream), stream, [refusal[:5], refusal[5:]])
+        session = self.begin(stream)
+        session.refusal += [refusal[:5], refusal[5:]]
+        return self._why(session, stream)
 
     def told(self, session: FetchSession, error: HeadraceError) -> HeadraceError:
         return self._told(session, error)

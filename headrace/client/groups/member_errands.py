@@ -1,0 +1,242 @@
+"""A consumer's part in its group, for threads and for an event loop: requests, commits, and what its reader follows.
+
+`GroupMember` decides, `Plan` gives the order, and the errands here say what is to be asked, sent and told for it. No
+I/O. Nothing else happens to the member between two steps of an errand: the blocking face holds a lock, which nobody
+holds while a step is carried out; on an event loop nothing comes in between. Commits go one by one, so that none
+overtakes a later one. `MemberErrands` is the base of `BlockingMember` and `AsyncMember`.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Generic, assert_never
+
+from headrace.client.clock import now_ms
+from headrace.client.consumer.fetch_errands import FetchErrands
+from headrace.client.consumer.options import GroupOptions, Start, new_member_id
+from headrace.client.groups import assigned_partitions
+from headrace.client.groups.assigned_partitions import Commit, Given
+from headrace.client.groups.coordinator_client import CoordinatorClient
+from headrace.client.groups.member import GroupMember, Sending
+from headrace.client.groups.plan import AskOffsets, CommitPassed, Drop, LookUp, Plan, Say, Tell
+from headrace.client.groups.plan import Step as PlanStep
+from headrace.client.record import GroupOffset, TopicPartition
+from headrace.client.transport.errands import B, Course, Errand, Here
+from headrace.core.errors import HeadraceError, LocalError, UnknownTopicError
+from headrace.core.groups.identity import GroupName
+from headrace.core.limits import CONSUMER_CLOSE_MS_DEFAULT, GROUP_REQUEST_TIMEOUT_MS
+
+_log = logging.getLogger("headrace.client")
+
+
+class MemberErrands(ABC, Generic[B]):
+    def __init__(
+        self, brokers: B, fetches: FetchErrands[B], options: GroupOptions, start: Start, timeout_ms: int
+    ) -> None:
+        self._brokers, self._fetches, self._reading = brokers, fetches, fetches.reading
+        self.seat = GroupMember(options, self._reading.handed, new_member_id, brokers.trouble, timeout_ms)
+        self._coordinator = CoordinatorClient(brokers, GroupName(brokers.namespace, options.group))
+        self._plan = Plan(self.seat, self._reading, brokers.directory, start, now_ms)
+        self._close_by_ms: int | None = None
+        """Somebody closes it; it must be over by then."""
+        self._closed = False
+
+    @abstractmethod
+    def _spawn(self, errand: Errand[None], name: str) -> object:
+        """Carry it out in the background."""
+
+    @abstractmethod
+    def _call(self, callback: Callable[[list[TopicPartition]], Any], partitions: list[TopicPartition]) -> Any:
+        """Call it. Raises what it raises."""
+
+    @abstractmethod
+    def _commit_alone(self, errand: Errand[None], by_ms: int | None) -> Any:
+        """Carry it out while nobody else commits. False where somebody else does until `by_ms`."""
+
+    @abstractmethod
+    def _send(self, sendings: list[Sending]) -> None:
+        """Carry out `_exchange` of each in the background."""
+
+    @abstractmethod
+    def _look_again(self) -> None:
+        """The member has changed: it may be time to look."""
+
+    @abstractmethod
+    def _tell(self) -> None:
+        """The member may have changed: wake those who wait for that."""
+
+    # -- the reader --------------------------------------------------------------------------------------------------
+
+    def resume(self) -> Errand[None]:
+        """A reading begins: who is in the group no more joins again."""
+        self._send(self.seat.begin(now_ms()))
+        yield from ()
+
+    def _follow(self) -> Errand[None]:
+        """Do what the group wants by now. Raises what a callback raises, and why this member is none any more."""
+        return self._steps(self._plan.follow())
+
+    def _is_settled(self) -> Errand[bool]:
+        asked_ms = now_ms()
+        report = yield from self._coordinator.description()
+        missing = self.seat.missing(report)
+        is_silent, said = self.seat.silent(report, asked_ms)
+        for sentence in said:
+            _log.warning("%s", sentence)
+        if missing is None or is_silent:
+            return False
+        for topic in missing:
+            if (yield from self._exists(topic)):
+                return False
+        return True
+
+    def _exists(self, topic: str) -> Errand[bool]:
+        """Unless brokers say that it does not: the coordinator is about to hear of it, or nobody can be asked yet."""
+        try:
+            yield from self._brokers.layout_once(topic)
+        except UnknownTopicError:
+            return False
+        except HeadraceError as error:
+            _log.debug("whether topic %s is there cannot be known yet: %s", topic, error)
+        return True
+
+    def group_offsets(self) -> Errand[dict[TopicPartition, GroupOffset]]:
+        offsets = yield from self._coordinator.offsets()
+        return assigned_partitions.newest(offsets)
+
+    # -- steps of the plan -------------------------------------------------------------------------------------------
+
+    def _steps(self, errand: Errand[None]) -> Errand[None]:
+        """An errand of the plan, in steps that a face carries out."""
+        course = Course(errand)
+        while course.step is not None:
+            try:
+                done = yield from self._step(course.step)
+            except BaseException as error:
+                course.failed(error)
+            else:
+                course.done(done)
+
+    def _step(self, step: PlanStep) -> Errand[Any]:
+        match step:
+            case Say(sendings):
+                self._send(sendings)
+            case Drop(partitions):
+                for partition in partitions:
+                    self._fetches.drop(partition)
+            case Tell(callback, partitions):
+                if callback is not None:
+                    with self._reading.handed.waiting(whether=False):  # What a callback does is its user's time.
+                        yield Here(partial(self._call, callback, partitions))
+            case CommitPassed(partitions, by_ms):
+                yield from self._commit_passed(partitions, by_ms)
+            case AskOffsets(partitions, names):
+                return (yield from self._coordinator.offsets_once(partitions, names))
+            case LookUp(partitions, timestamp):
+                return (yield from self._brokers.offsets_once(partitions, timestamp, GROUP_REQUEST_TIMEOUT_MS))
+            case _:
+                assert_never(step)
+        return None
+
+    # -- commits -----------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> Errand[None]:
+        """Raises FencedMemberError where a partition is not ours any more: nothing is committed then."""
+        with self._reading.handed.waiting():
+            parts = self._commit_parts(partial(self.seat.commit_of, offsets, metadata), None)
+            yield Here(partial(self._commit_alone, parts, None))
+
+    def _commit_passed(self, partitions: list[TopicPartition] | None, by_ms: int) -> Errand[None]:
+        """Where it fails, whoever reads on begins a little earlier: that is for the log."""
+        with self._reading.handed.waiting():
+            try:
+                parts = self._commit_parts(partial(self.seat.passed, partitions), by_ms)
+                if not (yield Here(partial(self._commit_alone, parts, by_ms))):
+                    raise LocalError("an earlier commit is not answered")
+            except HeadraceError as error:
+                _log.warning("%s", self.seat.not_committed(error))
+
+    def _commit_parts(self, choose: Callable[[], Commit], by_ms: int | None) -> Errand[None]:
+        """Without `by_ms`, for as long as the client's time limit allows."""
+        what = self.seat.what_commits
+        parts = choose().parts()
+        timeout_ms = None if by_ms is None else max(0, by_ms - now_ms())
+        for part in parts:
+            yield from self._brokers.retrying(what, partial(self._commit_once, part, by_ms), timeout_ms=timeout_ms)
+
+    def _commit_once(self, commit: Commit, by_ms: int | None = None) -> Errand[None]:
+        if by_ms is None and self._close_by_ms is not None:  # Its user commits, and it is closed meanwhile.
+            by_ms = self._close_by_ms
+            if now_ms() >= by_ms:
+                raise LocalError(f"{self.seat.what_commits} are not committed: this consumer was closed meanwhile")
+        request, names = self.seat.commit_request(commit)
+        try:
+            yield from self._coordinator.ask_once(request, names, by_ms=by_ms)
+        except HeadraceError as error:
+            self._send(self.seat.committed(commit, error, now_ms()))
+            raise
+        self._send(self.seat.committed(commit, None, now_ms()))
+
+    # -- in the background -------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Time went by."""
+        self._send(self.seat.look(now_ms()))
+        given, commit = self.seat.to_find(now_ms()), self.seat.commit_due(now_ms())
+        if given is not None:
+            self._spawn(self._find(given), "headrace-group-find")
+        if commit is not None:
+            self._spawn(self._commit_in_time(commit), "headrace-commit")
+        self._tell()
+
+    def _find(self, given: Given) -> Errand[None]:
+        try:
+            yield from self._steps(self._plan.find(given))
+        except Exception as error:
+            self.seat.tell_found(given, dict.fromkeys(given.places, as_group_error(error)), now_ms())
+        self._look_again()
+        self._tell()
+        self._fetches.wake()
+
+    def _commit_in_time(self, commit: Commit) -> Errand[None]:
+        """Once; while somebody else commits, later."""
+        if self._closed:
+            return
+        try:
+            yield Here(partial(self._commit_alone, self._commit_each_once(commit), 0))
+        except Exception as error:
+            if not as_group_error(error).retriable:
+                _log.warning("%s", self.seat.not_committed(as_group_error(error)))
+
+    def _commit_each_once(self, commit: Commit) -> Errand[None]:
+        for part in commit.parts():
+            yield from self._commit_once(part)
+
+    def _exchange(self, sending: Sending) -> Errand[None]:
+        """A request of the member, and what it makes of the answer."""
+        try:
+            joined = yield from self._coordinator.said_once(sending)
+        except Exception as error:
+            self._send(self.seat.refused(sending, as_group_error(error), now_ms()))
+        else:
+            self._send(self.seat.answered(sending, joined, now_ms()))
+        self._look_again()
+        self._tell()
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _hand_back(self, by_ms: int) -> Errand[None]:
+        """While nobody reads: what its user has done is committed, and the user hears that it is over."""
+        return self._steps(self._plan.hand_back(by_ms))
+
+    def _commit_by_ms(self) -> int:
+        """What comes last, to say that it leaves, gets its time too."""
+        if self._close_by_ms is None:
+            self._close_by_ms = now_ms() + CONSUMER_CLOSE_MS_DEFAULT
+        return self._close_by_ms - max(0, self._close_by_ms - now_ms()) // 4
+
+
+def as_group_error(error: Exception) -> HeadraceError:
+    """Return expected failures as they are, and others as an error that says what failed."""
+    return error if isinstance(error, HeadraceError) else HeadraceError(f"a request about a group failed: {error!r}")
