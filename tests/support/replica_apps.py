@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headrace.core.errors import StorageFailedError
-from headrace.core.frames.replication_messages import Lane
+from headrace.core.frames.replication_messages import StreamRole
 from headrace.core.log.disk_quota import DiskLimits
 from headrace.core.log.epochs import Fence
 from headrace.core.log.segments import LogConfig
@@ -231,6 +231,6 @@ def _know(app: ReplicaApp, others: Iterable[ReplicaApp]) -> None:
     app.components.view.list_leases(leases, monotonic_ms())
 
 
-def lanes_of(app: ReplicaApp) -> dict[Lane, int]:
+def lanes_of(app: ReplicaApp) -> dict[StreamRole, int]:
     """How many partitions it follows on which."""
-    return {lane: int(app.metric("headrace_broker_replication_followed", lane=lane.value)) for lane in Lane}
+    return {lane: int(app.metric("headrace_broker_replication_followed", lane=lane.value)) for lane in StreamRole}

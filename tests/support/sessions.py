@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from headrace.core.frames.frame import MEDIA_TYPE
 from headrace.core.frames.session_messages import (
+    FROM_BROKERS,
+    SESSION_MEDIA_TYPE,
     Batches,
     BrokerMessage,
     ClientMessage,
@@ -18,8 +19,6 @@ from headrace.core.frames.session_messages import (
     OpenProduce,
     Produce,
     Produced,
-    broker_message,
-    broker_reader,
 )
 from headrace.core.frames.session_terms import FetchTerms, ProduceTerms
 from headrace.core.types import PartitionId, TopicName
@@ -32,7 +31,7 @@ _T = TypeVar("_T")
 class SessionClient:
     def __init__(self, stream: AsyncStream) -> None:
         self.stream = stream
-        self._reader = broker_reader()
+        self._reader = FROM_BROKERS.reader()
         self._heard: deque[BrokerMessage] = deque()
         self.ended = False
 
@@ -57,7 +56,7 @@ class SessionClient:
             chunks = await self.stream.receive(20)
             self.ended = not chunks
             for chunk in chunks:
-                self._heard += map(broker_message, self._reader.receive(chunk))
+                self._heard += map(FROM_BROKERS.message, self._reader.receive(chunk))
         return self._heard.popleft() if self._heard else None
 
     async def rest(self) -> list[BrokerMessage]:
@@ -100,7 +99,7 @@ async def session_with(transport: AsyncTransport, url: str) -> AsyncIterator[Ses
     """With the broker that this URL leads to."""
     parts = urlsplit(url)
     there = f"{parts.scheme}://{parts.netloc}/v1/sessions"
-    stream = await transport.open("POST", there, headers={"Content-Type": MEDIA_TYPE})
+    stream = await transport.open("POST", there, headers={"Content-Type": SESSION_MEDIA_TYPE})
     try:
         yield SessionClient(stream)
     finally:

@@ -36,8 +36,8 @@ from headrace.core.errors import (
     UnsupportedEncodingError,
     to_problem,
 )
-from headrace.core.frames.frame import MEDIA_TYPE as SESSION
-from headrace.core.frames.replication_messages import MEDIA_TYPE as REPLICATION
+from headrace.core.frames.replication_messages import REPLICATION_MEDIA_TYPE as REPLICATION
+from headrace.core.frames.session_messages import SESSION_MEDIA_TYPE as SESSION
 from headrace.core.holders import holder_of
 from headrace.core.limits import RETRY_AFTER_S
 from headrace.core.resources.internal_topics import InternalTopics

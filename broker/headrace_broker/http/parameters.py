@@ -7,11 +7,12 @@ refused, so that a typing error never changes silently what is asked for.
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TypeVar
 
 from multidict import MultiDict, MultiMapping
 
-from headrace.core.errors import InvalidRequestError
+from headrace.core.errors import HeadraceError, InvalidRequestError
+from headrace.core.fields import INT32_MAX, Fields
+from headrace.core.frames.session_terms import read_fence
 from headrace.core.groups.identity import GroupName, GroupType, MemberId
 from headrace.core.limits import (
     FETCH_BYTES_DEFAULT,
@@ -28,7 +29,6 @@ from headrace.core.staging.writers import WriterName, writer_name_problem
 from headrace.core.types import (
     Acks,
     BrokerId,
-    LeaderEpoch,
     Offset,
     PartitionId,
     TopicName,
@@ -49,13 +49,8 @@ from headrace_broker.partition.queries import (
 
 FETCH_WAIT_MS_MAX = 60_000
 
-
-_E = TypeVar("_E", bound=StrEnum)
-_INT64_MAX = (1 << 63) - 1
-_INT32_MAX = (1 << 31) - 1
-_NO_FENCE = Fence()
 _MEMBER_ID = re.compile(f"[A-Za-z0-9][-._A-Za-z0-9]{{0,{MEMBER_ID_LENGTH_MAX - 1}}}")
-_EDGES = frozenset(Edge)
+_EDGES = tuple(Edge)
 
 
 def parse_topic(path: Mapping[str, str]) -> TopicName:
@@ -63,10 +58,8 @@ def parse_topic(path: Mapping[str, str]) -> TopicName:
 
 
 def parse_place(path: Mapping[str, str]) -> Place:
-    return Place(
-        parse_topic(path),
-        PartitionId(_whole_number("partition", path["partition"], least=0, most=TOPIC_PARTITIONS_MAX - 1)),
-    )
+    partition = Parameters(path).whole("partition", most=TOPIC_PARTITIONS_MAX - 1)
+    return Place(parse_topic(path), PartitionId(partition))
 
 
 def parse_group(path: Mapping[str, str]) -> GroupName:
@@ -104,19 +97,19 @@ def parse_member(path: Mapping[str, str]) -> MemberId:
 
 
 def parse_broker(path: Mapping[str, str]) -> BrokerId:
-    return BrokerId(_whole_number("broker", path["broker"], least=0, most=_INT32_MAX))
+    return BrokerId(Parameters(path).whole("broker", most=INT32_MAX))
 
 
 def parse_no_query(query: MultiMapping[str]) -> None:
-    """For routes without parameters."""
-    _Query(query).finish()
+    """Refuse all parameters, for a route that takes none."""
+    if query:
+        _query(query).finished(None)
 
 
 def parse_held(query: MultiMapping[str]) -> frozenset[TopicUid] | None:
     """The topics that are asked about, several separated by commas; None: all."""
-    read = _Query(query)
-    listed = read.topic_uid()
-    read.finish()
+    read = _query(query)
+    listed = read.finished(_topic_uid(read))
     if listed is None:
         return None
     uids = listed.split(",")
@@ -132,192 +125,129 @@ class _Switch(StrEnum):
 
 
 def parse_produce(query: MultiMapping[str]) -> ProduceQuery:
-    read = _Query(query)
-    parsed = ProduceQuery(
-        acks=read.choice("acks", Acks, Acks.ALL),
-        timeout_ms=read.number("timeoutMs", PRODUCE_TIMEOUT_MS_DEFAULT, least=1, most=PRODUCE_TIMEOUT_MS_MAX),
-        fence=read.fence(),
-        is_committed=read.choice("committed", _Switch, _Switch.FALSE) is _Switch.TRUE,
+    read = _query(query)
+    return read.finished(
+        ProduceQuery(_acks(read), _timeout_ms(read), read_fence(read), is_committed=_is_on(read, "committed"))
     )
-    read.finish()
-    return parsed
 
 
 def parse_spread(query: MultiMapping[str]) -> ProduceQuery:
     """As `parse_produce`, where the broker chooses the partitions: a leader epoch would name none."""
-    read = _Query(query)
-    parsed = ProduceQuery(
-        acks=read.choice("acks", Acks, Acks.ALL),
-        timeout_ms=read.number("timeoutMs", PRODUCE_TIMEOUT_MS_DEFAULT, least=1, most=PRODUCE_TIMEOUT_MS_MAX),
-        fence=Fence(read.topic_uid()),
-    )
-    read.finish()
-    return parsed
+    read = _query(query)
+    return read.finished(ProduceQuery(_acks(read), _timeout_ms(read), Fence(_topic_uid(read))))
 
 
 def parse_fetch(query: MultiMapping[str]) -> FetchQuery | WatchQuery:
     """Of one answer, or with `watch=true` of a stream of them."""
-    read = _Query(query)
-    if read.choice("watch", _Switch, _Switch.FALSE) is _Switch.TRUE:
+    read = _query(query)
+    if _is_on(read, "watch"):
         return _parse_watch(read)
-    max_bytes = read.number("maxBytes", FETCH_BYTES_DEFAULT, least=1, most=FETCH_BYTES_MAX)
-    parsed = FetchQuery(
-        offset=read.offset(),
-        max_bytes=max_bytes,
-        max_records=read.number("maxRecords", FETCH_RECORDS_MAX, least=1, most=FETCH_RECORDS_MAX),
-        min_bytes=min(max_bytes, read.number("minBytes", 1, least=0, most=FETCH_BYTES_MAX)),
-        max_wait_ms=read.number("maxWaitMs", 0, least=0, most=FETCH_WAIT_MS_MAX),
-        fence=read.fence(),
-        value_format=read.choice("valueFormat", ValueFormat, ValueFormat.TEXT),
+    max_bytes = read.whole("maxBytes", FETCH_BYTES_DEFAULT, least=1, most=FETCH_BYTES_MAX)
+    return read.finished(
+        FetchQuery(
+            offset=_offset(read),
+            max_bytes=max_bytes,
+            max_records=read.whole("maxRecords", FETCH_RECORDS_MAX, least=1, most=FETCH_RECORDS_MAX),
+            min_bytes=min(max_bytes, read.whole("minBytes", 1, most=FETCH_BYTES_MAX)),
+            max_wait_ms=read.whole("maxWaitMs", 0, most=FETCH_WAIT_MS_MAX),
+            fence=read_fence(read),
+            value_format=read.one_of("valueFormat", ValueFormat, ValueFormat.TEXT),
+        )
     )
-    read.finish()
-    return parsed
 
 
-def _parse_watch(read: "_Query") -> WatchQuery:
+def _parse_watch(read: "Parameters") -> WatchQuery:
     for name in ("minBytes", "maxWaitMs"):
         read.refuse(name, "not with watch=true, which waits for as long as the client does; leave it out")
-    parsed = WatchQuery(
-        offset=read.offset(),
-        max_bytes=read.number("maxBytes", FETCH_BYTES_DEFAULT, least=1, most=FETCH_BYTES_MAX),
-        max_records=read.number("maxRecords", 0, least=1, most=FETCH_RECORDS_MAX) or None,
-        fence=read.fence(),
-        value_format=read.choice("valueFormat", ValueFormat, ValueFormat.TEXT),
+    return read.finished(
+        WatchQuery(
+            offset=_offset(read),
+            max_bytes=read.whole("maxBytes", FETCH_BYTES_DEFAULT, least=1, most=FETCH_BYTES_MAX),
+            max_records=read.whole("maxRecords", 0, least=1, most=FETCH_RECORDS_MAX) or None,
+            fence=read_fence(read),
+            value_format=read.one_of("valueFormat", ValueFormat, ValueFormat.TEXT),
+        )
     )
-    read.finish()
-    return parsed
 
 
 def parse_delete(query: MultiMapping[str]) -> DeleteQuery:
-    read = _Query(query)
-    parsed = DeleteQuery(_before(read.required("beforeOffset")), read.fence())
-    read.finish()
-    return parsed
+    read = _query(query)
+    before = read.whole_or("beforeOffset", (Edge.LATEST,))
+    return read.finished(DeleteQuery(before if isinstance(before, Edge) else Offset(before), read_fence(read)))
 
 
 def parse_offsets(query: MultiMapping[str]) -> OffsetsQuery:
-    read = _Query(query)
-    parsed = OffsetsQuery(read.position("timestamp"), read.fence())
-    read.finish()
-    return parsed
+    read = _query(query)
+    return read.finished(OffsetsQuery(read.whole_or("timestamp", _EDGES, Edge.EARLIEST), read_fence(read)))
 
 
 def parse_leave(query: MultiMapping[str]) -> bool:
     """Whether the member will be back."""
-    read = _Query(query)
-    away = read.choice("away", _Switch, _Switch.FALSE) is _Switch.TRUE
-    read.finish()
-    return away
+    read = _query(query)
+    return read.finished(_is_on(read, "away"))
 
 
 def parse_group_type(query: MultiMapping[str]) -> GroupType:
     """What the group is to be, where this is its first use."""
-    read = _Query(query)
-    group_type = read.choice("type", GroupType, GroupType.CONSUMER)
-    read.finish()
-    return group_type
+    read = _query(query)
+    return read.finished(read.one_of("type", GroupType, GroupType.CONSUMER))
 
 
 def parse_topics_asked(query: MultiMapping[str]) -> list[str]:
     """Names of topics, none or several."""
     names = query.getall("topic", [])
-    _Query(MultiDict((name, value) for name, value in query.items() if name != "topic")).finish()
-    return names
+    others = MultiDict((name, value) for name, value in query.items() if name != "topic")
+    return _query(others).finished(names)
 
 
-class _Query:
-    """Takes parameters one by one; `finish` refuses those that nobody took."""
+class Parameters(Fields):
+    """The parameters of a query, or of a path, which are texts."""
 
-    def __init__(self, query: MultiMapping[str]) -> None:
-        """Raises InvalidRequestError for a parameter that is given twice."""
-        self._left = dict(query)
-        self._known: list[str] = []
-        if len(self._left) < len(query):
-            name = next(name for name in query if len(query.getall(name)) > 1)
-            raise InvalidRequestError(f"{name}: given {len(query.getall(name))} times; give it once", field=name)
-
-    def number(self, name: str, default: int, *, least: int, most: int) -> int:
-        text = self._take(name)
-        return default if text is None else _whole_number(name, text, least=least, most=most)
-
-    def choice(self, name: str, choices: type[_E], default: _E) -> _E:
-        text = self._take(name)
-        return default if text is None else _choice(name, text, choices)
-
-    def position(self, name: str) -> int | Edge:
-        """A number from 0, or one of the ends; `earliest` where nothing is said."""
-        text = self._take(name)
-        return Edge.EARLIEST if text is None else _position(name, text)
-
-    def required(self, name: str) -> str:
-        text = self._take(name)
-        if text is None:
-            raise InvalidRequestError(f"{name}: must be given", field=name)
-        return text
-
-    def fence(self) -> Fence:
-        topic_uid, epoch = self.topic_uid(), self._take("leaderEpoch")
-        if epoch is None:
-            return Fence(topic_uid) if topic_uid is not None else _NO_FENCE
-        return Fence(topic_uid, LeaderEpoch(_whole_number("leaderEpoch", epoch, least=0, most=_INT32_MAX)))
-
-    def topic_uid(self) -> TopicUid | None:
-        text = self._take("topicUid")
-        return None if text is None else TopicUid(text)
-
-    def offset(self) -> Offset | Edge:
-        value = self.position("offset")
-        return Offset(value) if isinstance(value, int) else value
+    quote = ""
+    unknown = "this path takes no such query parameter"
 
     def refuse(self, name: str, why: str) -> None:
-        if name in self._left:
+        if name in self:
             raise InvalidRequestError(f"{name}: {why}", field=name)
 
-    def finish(self) -> None:
-        if self._left:
-            unknown, known = min(self._left), ", ".join(self._known) or "none"
-            raise InvalidRequestError(
-                f"{unknown}: this path takes no such query parameter; it takes {known}", field=unknown
-            )
+    def _whole(self, value: str | None) -> int | None:
+        # Not isdecimal() alone, which takes other scripts' digits; 20 digits hold every int64.
+        if value is not None and value.isascii() and value.isdecimal() and len(value) <= 20:
+            return int(value)
+        return None
 
-    def _take(self, name: str) -> str | None:
-        self._known.append(name)
-        return self._left.pop(name, None)
-
-
-def _choice(name: str, text: str, choices: type[_E]) -> _E:
-    try:
-        return choices(text)
-    except ValueError:
-        raise InvalidRequestError(f"{name} {text!r}: must be one of {', '.join(choices)}", field=name) from None
+    def _wrong(self, name: str, value: str | None, wanted: str) -> HeadraceError:
+        if value is None:
+            return InvalidRequestError(f"{name}: must be given", field=name)
+        return super()._wrong(name, value, wanted)
 
 
-def _position(name: str, text: str) -> int | Edge:
-    if text in _EDGES:
-        return Edge(text)
-    if not _is_number(text) or int(text) > _INT64_MAX:
-        raise InvalidRequestError(
-            f"{name} {text!r}: must be a whole number from 0 to {_INT64_MAX}, earliest or latest", field=name
-        )
-    return int(text)
+def _query(query: MultiMapping[str]) -> Parameters:
+    """Raises InvalidRequestError for a parameter that is given twice."""
+    said = dict(query)
+    if len(said) < len(query):
+        name = next(name for name in query if len(query.getall(name)) > 1)
+        raise InvalidRequestError(f"{name}: given {len(query.getall(name))} times; give it once", field=name)
+    return Parameters(said)
 
 
-def _before(text: str) -> Offset | Edge:
-    if text == Edge.LATEST:
-        return Edge.LATEST
-    if not _is_number(text) or int(text) > _INT64_MAX:
-        raise InvalidRequestError(
-            f"beforeOffset {text!r}: must be a whole number from 0 to {_INT64_MAX}, or latest", field="beforeOffset"
-        )
-    return Offset(int(text))
+def _offset(read: Parameters) -> Offset | Edge:
+    value = read.whole_or("offset", _EDGES, Edge.EARLIEST)
+    return value if isinstance(value, Edge) else Offset(value)
 
 
-def _whole_number(name: str, text: str, *, least: int, most: int) -> int:
-    if not _is_number(text) or not least <= int(text) <= most:
-        raise InvalidRequestError(f"{name} {text!r}: must be a whole number from {least} to {most}", field=name)
-    return int(text)
+def _topic_uid(read: Parameters) -> TopicUid | None:
+    uid = read.optional_text("topicUid")
+    return None if uid is None else TopicUid(uid)
 
 
-def _is_number(text: str) -> bool:
-    # Not isdecimal() alone, which takes other scripts' digits; 20 digits hold every int64.
-    return text.isascii() and text.isdecimal() and len(text) <= 20
+def _acks(read: Parameters) -> Acks:
+    return read.one_of("acks", Acks, Acks.ALL)
+
+
+def _timeout_ms(read: Parameters) -> int:
+    return read.whole("timeoutMs", PRODUCE_TIMEOUT_MS_DEFAULT, least=1, most=PRODUCE_TIMEOUT_MS_MAX)
+
+
+def _is_on(read: Parameters, name: str) -> bool:
+    return read.one_of(name, _Switch, _Switch.FALSE) is _Switch.TRUE

@@ -1,8 +1,8 @@
-"""All that this broker follows, leader by leader: the `Streams` of its partitions. One per process, until `close`.
+"""All partitions that this broker follows, leader by leader. One `FollowerStreams` per process, until `close`.
 
 Each leader that is followed has two streams, with a connection each: every partition begins on the live one, and its
-leader moves it to the other and back (`core.replication.wire.leading`). A leader is a seat: its next life is another. A
-`FollowedStream` is one of the two, for as long as anything is wanted of it:
+leader moves it to the other and back (`core.replication.leader_stream`). A leader is a seat: its next life is another.
+A `FollowedStream` is one of the two, for as long as anything is wanted of it:
 
     idle ── a partition is wanted ──> connecting ──> open ── nothing is wanted for a while ──> idle
                                         └──failed──> waiting (backoff) ──> connecting
@@ -23,7 +23,7 @@ from random import Random
 from typing import Any, assert_never
 
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError, from_problem
-from headrace.core.frames.replication_messages import MEDIA_TYPE, Lane, leader_message, leader_reader
+from headrace.core.frames.replication_messages import FROM_LEADERS, REPLICATION_MEDIA_TYPE, StreamRole
 from headrace.core.limits import REPLICATION_TICK_MS
 from headrace.core.replication.follower_stream import EpochAnswered, FollowerStream, Happening, Moved, Received, Refused
 from headrace.core.replication.isr import Ends
@@ -63,18 +63,18 @@ class WantedPartition:
     again: asyncio.TimerHandle | None = None
     """Runs until it is tried again."""
     is_open: bool = False
-    """It has a channel."""
+    """The partition has a channel on the stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class WayToLeader:
-    """From this broker to a leader."""
+    """The way from this broker to a leader."""
 
     me: Seat
     leader: Seat
     transports: Transports
     url: Callable[[], str]
-    """As the leader's Lease has it now; raises BrokerUnreachableError where that is not known."""
+    """The leader's URL by its Lease; raises BrokerUnreachableError where that is not known."""
     metrics: StreamMetrics
 
 
@@ -82,19 +82,19 @@ _log = logging.getLogger(__name__)
 
 
 class FollowedStream:
-    def __init__(self, way: WayToLeader, lane: Lane, moved: Callable[[WantedPartition], None]) -> None:
+    def __init__(self, way: WayToLeader, role: StreamRole, moved: Callable[[WantedPartition], None]) -> None:
         """`moved` is given whatever belongs on the other stream."""
         self._way = way
-        self._lane = lane
+        self._role = role
         self._moved = moved
         self._wanted: dict[PartitionKey, WantedPartition] = {}
-        self._session: FollowerStream | None = None
+        self._follower: FollowerStream | None = None
         """While a stream is open."""
         self._stream: AsyncStream | None = None
-        self._reader = leader_reader()
-        """Of the present stream, or of the last one."""
+        self._reader = FROM_LEADERS.reader()
+        """The reader of the present stream, or of the last one."""
         self._broken: HeadraceError | None = None
-        """What ended the stream."""
+        """The error that ended the stream."""
         self._is_receiving = False
         self._flushing: asyncio.Handle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -110,20 +110,20 @@ class FollowedStream:
         return bool(self._wanted) or (self._task is not None and not self._task.done())
 
     def speak(self) -> FollowerStream | None:
-        """To say something in, which leaves with all else that is said now; None while there is no stream."""
-        if self._session is not None:
+        """Return the protocol of the open stream: what is said in it leaves with all else. None without a stream."""
+        if self._follower is not None:
             self._flush_soon()
-        return self._session
+        return self._follower
 
     def add(self, wanted: WantedPartition) -> None:
         self._wanted[wanted.partition.key] = wanted
-        if self._session is not None:
+        if self._follower is not None:
             self._open(wanted)
         elif self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name=f"follow {self._way.leader} ({self._lane})")
+            self._task = asyncio.create_task(self._run(), name=f"follow {self._way.leader} ({self._role})")
 
     def remove(self, wanted: WantedPartition) -> None:
-        """Without `stream_lost`."""
+        """Follow a partition no longer on this stream; it is not told that the stream is lost."""
         if self._wanted.pop(wanted.partition.key, None) is not None:
             self._close(wanted)
 
@@ -139,14 +139,14 @@ class FollowedStream:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _flush_soon(self) -> None:
-        """Once for all who say something now."""
+        """Send once for all that is said now."""
         if not self._is_receiving and self._flushing is None:
             self._flushing = asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flushing = None
-        if self._session is not None and self._stream is not None:
-            said = self._session.take()
+        if self._follower is not None and self._stream is not None:
+            said = self._follower.take()
             if said:
                 self._stream.send(said)
 
@@ -161,10 +161,10 @@ class FollowedStream:
                 self._way.metrics.connects.labels("ended").inc()
             except HeadraceError as error:
                 self._way.metrics.connects.labels("failed").inc()
-                _log.info("broker %s (%s): %s", self._way.leader, self._lane, error.message)
+                _log.info("broker %s (%s): %s", self._way.leader, self._role, error.message)
             except Exception:
                 self._way.metrics.connects.labels("failed").inc()
-                _log.exception("broker %s (%s)", self._way.leader, self._lane)
+                _log.exception("broker %s (%s)", self._way.leader, self._role)
             finally:
                 self._lost()
                 await transport.close()
@@ -173,16 +173,16 @@ class FollowedStream:
 
     async def _follow(self, transport: AsyncTransport, backoff: Backoff) -> None:
         """One stream, from its beginning to its end. Raises HeadraceError."""
-        reader = self._reader = leader_reader()
+        reader = self._reader = FROM_LEADERS.reader()
         self._broken = None
         stream = await transport.open(
             "POST",
             self._way.url().rstrip("/") + "/v1/sessions",
-            headers={"content-type": MEDIA_TYPE},
+            headers={"content-type": REPLICATION_MEDIA_TYPE},
             decode=self._receive,
             keeps=lambda: reader.kept,
         )
-        self._stream, self._session = stream, FollowerStream(self._way.me, self._lane, monotonic_ms())
+        self._stream, self._follower = stream, FollowerStream(self._way.me, self._role, monotonic_ms())
         for wanted in tuple(self._wanted.values()):
             self._open(wanted)
         self._flush()
@@ -198,15 +198,15 @@ class FollowedStream:
         stream.send(ended=True)
 
     def _why_over(self, error: HeadraceError) -> HeadraceError:
-        """What ended the stream, where that was not the connection."""
+        """Return the error that ended the stream, where that was not the connection."""
         return self._broken or error
 
     def _tick(self, backoff: Backoff) -> None:
         """Raises BrokerUnreachableError where the leader is silent."""
-        if self._session is not None:
-            self._session.tick(monotonic_ms())
+        if self._follower is not None:
+            self._follower.tick(monotonic_ms())
             self._flush()
-            if self._session.has_heard:
+            if self._follower.has_heard:
                 backoff.reset()
 
     def _is_idle(self) -> bool:
@@ -216,7 +216,7 @@ class FollowedStream:
         return now_ms - self._idle_since_ms > REPLICATION_IDLE_MS
 
     def _lost(self) -> None:
-        self._session = self._stream = None
+        self._follower = self._stream = None
         for wanted in tuple(self._wanted.values()):
             self._part(wanted)
 
@@ -230,7 +230,7 @@ class FollowedStream:
         except HeadraceError as error:
             self._break(error)
         except Exception as error:
-            _log.exception("broker %s (%s)", self._way.leader, self._lane)
+            _log.exception("broker %s (%s)", self._way.leader, self._role)
             self._break(BrokenSessionError(f"what the leader sent could not be handled: {error!r}"))
         finally:
             self._is_receiving = False
@@ -240,14 +240,14 @@ class FollowedStream:
     def _handle(self, data: bytes | memoryview) -> None:
         now_ms = monotonic_ms()
         for frame in self._reader.receive(data):
-            if self._session is not None:
-                happening = self._session.receive(leader_message(frame), now_ms)
+            if self._follower is not None:
+                happening = self._follower.receive(FROM_LEADERS.message(frame), now_ms)
                 if happening is not None:
                     self._happened(happening)
 
     def _break(self, error: HeadraceError) -> None:
         """End the stream: `_follow` raises this."""
-        self._broken, self._session = error, None
+        self._broken, self._follower = error, None
         if self._stream is not None:
             self._stream.cancel()
 
@@ -264,7 +264,7 @@ class FollowedStream:
                 case Moved():
                     del self._wanted[happening.key]
                     self._part(wanted)
-                    self._way.metrics.moves.labels(self._lane.value).inc()
+                    self._way.metrics.moves.labels(self._role.value).inc()
                     self._moved(wanted)
                 case Refused(_, error):
                     self._try_later(wanted, error)
@@ -284,8 +284,8 @@ class FollowedStream:
     # -- channels -------------------------------------------------------------------------------------------------
 
     def _open(self, wanted: WantedPartition) -> None:
-        assert self._session is not None, "channels are opened on a stream"
-        self._session.open(wanted.partition.key, wanted.leader_epoch)
+        assert self._follower is not None, "channels are opened on a stream"
+        self._follower.open(wanted.partition.key, wanted.leader_epoch)
         wanted.is_open = True
         wanted.partition.stream_opened(wanted.leader_epoch)
         self._flush_soon()
@@ -295,12 +295,12 @@ class FollowedStream:
         if wanted.again is not None:
             wanted.again.cancel()
             wanted.again = None
-        if self._session is not None:
-            self._session.close(wanted.partition.key, why)
+        if self._follower is not None:
+            self._follower.close(wanted.partition.key, why)
             self._flush_soon()
 
     def _part(self, wanted: WantedPartition, why: HeadraceError | None = None) -> None:
-        """Its channel is over; `why` is what is wrong with what came."""
+        """End the channel of a partition; `why` is the fault in what came."""
         was_open = wanted.is_open
         self._close(wanted, why)
         if was_open:
@@ -316,12 +316,12 @@ class FollowedStream:
 
     def _try_again(self, wanted: WantedPartition) -> None:
         wanted.again = None
-        if self._session is not None:
+        if self._follower is not None:
             self._open(wanted)
 
 
 def _refusal(status: int, said: Iterable[bytes]) -> HeadraceError:
-    """What a leader answers that takes no stream, or ends one."""
+    """Return the error of an answer by which a leader takes no stream, or ends one."""
     body = b"".join(said)
     if not body:
         return BrokerUnreachableError("the leader has ended the stream", unprocessed=False)
@@ -332,20 +332,20 @@ def _refusal(status: int, said: Iterable[bytes]) -> HeadraceError:
     return from_problem(document if isinstance(document, dict) else {}, status)
 
 
-_OTHER_LANE = {Lane.LIVE: Lane.CATCH_UP, Lane.CATCH_UP: Lane.LIVE}
+_OTHER_ROLE = {StreamRole.LIVE: StreamRole.CATCH_UP, StreamRole.CATCH_UP: StreamRole.LIVE}
 
 
 @dataclass(slots=True)
 class _FollowedPartition:
-    """One partition, and where."""
+    """A partition that is followed, and the stream that it is on."""
 
     wanted: WantedPartition
-    lanes: dict[Lane, FollowedStream]
-    lane: Lane = Lane.LIVE
+    streams: dict[StreamRole, FollowedStream]
+    role: StreamRole = StreamRole.LIVE
 
     @property
     def at(self) -> FollowedStream:
-        return self.lanes[self.lane]
+        return self.streams[self.role]
 
 
 class FollowerStreams:
@@ -354,18 +354,18 @@ class FollowerStreams:
         self._view = view
         self._transports = transports
         self._metrics = metrics
-        self._leaders: dict[Seat, dict[Lane, FollowedStream]] = {}
+        self._leaders: dict[Seat, dict[StreamRole, FollowedStream]] = {}
         self._followed: dict[PartitionKey, _FollowedPartition] = {}
         self._closed = False
         metrics.watch_followed(self._count)
 
     def follow(self, partition: Partition, leader: Seat, leader_epoch: LeaderEpoch) -> None:
-        """Nobody, once this is closed: partitions hear of elections for a while after that."""
+        """Follow a leader; nobody, once this is closed: partitions hear of elections for a while after that."""
         self.unfollow(partition)
         if self._closed:
             return
-        lanes = self._leaders.get(leader) or self._to(leader)
-        followed = _FollowedPartition(WantedPartition(partition, leader_epoch), lanes)
+        streams = self._leaders.get(leader) or self._to(leader)
+        followed = _FollowedPartition(WantedPartition(partition, leader_epoch), streams)
         self._followed[partition.key] = followed
         followed.at.add(followed.wanted)
 
@@ -390,28 +390,28 @@ class FollowerStreams:
         """This broker stops: nobody is followed any more."""
         self._closed = True
         self._followed.clear()
-        lanes = [lane for lanes in self._leaders.values() for lane in lanes.values()]
-        await asyncio.gather(*(lane.close() for lane in lanes))
+        streams = [stream for streams in self._leaders.values() for stream in streams.values()]
+        await asyncio.gather(*(stream.close() for stream in streams))
 
     def _stream_of(self, partition: Partition) -> FollowerStream | None:
-        """To say something in, at once; None while there is none."""
+        """Return the protocol of the stream that a partition is on; None while there is none."""
         followed = self._followed.get(partition.key)
         return followed.at.speak() if followed is not None else None
 
-    def _to(self, leader: Seat) -> dict[Lane, FollowedStream]:
+    def _to(self, leader: Seat) -> dict[StreamRole, FollowedStream]:
         """Older lives of the same broker are followed by nobody, or not for long."""
         for gone in [seat for seat in self._leaders if seat.broker == leader.broker and seat != leader]:
-            if not any(lane.is_used for lane in self._leaders[gone].values()):
+            if not any(stream.is_used for stream in self._leaders[gone].values()):
                 del self._leaders[gone]
         way = WayToLeader(self._me, leader, self._transports, lambda: self._url_of(leader), self._metrics)
-        lanes = {lane: FollowedStream(way, lane, self._move) for lane in Lane}
-        self._leaders[leader] = lanes
-        return lanes
+        streams = {role: FollowedStream(way, role, self._move) for role in StreamRole}
+        self._leaders[leader] = streams
+        return streams
 
     def _move(self, wanted: WantedPartition) -> None:
-        """To the other lane."""
+        """Follow a partition on the other stream."""
         followed = self._followed[wanted.partition.key]
-        followed.lane = _OTHER_LANE[followed.lane]
+        followed.role = _OTHER_ROLE[followed.role]
         followed.at.add(wanted)
 
     def _url_of(self, leader: Seat) -> str:
@@ -420,5 +420,5 @@ class FollowerStreams:
             raise BrokerUnreachableError(f"where {leader} listens is not known", unprocessed=True)
         return lease.url
 
-    def _count(self, lane: Lane) -> int:
-        return sum(lanes[lane].open_channels for lanes in self._leaders.values())
+    def _count(self, role: StreamRole) -> int:
+        return sum(streams[role].open_channels for streams in self._leaders.values())

@@ -1,4 +1,4 @@
-"""One replication stream, on the leader's side: hears what the follower says, and sends what its channels have to send.
+"""The leader's side of one replication stream: it serves the messages of the follower and sends what is due to it.
 
     open ── HELLO ──> introduced ── FOLLOW, FETCH, reports ... ──> the follower ends it, or breaks the protocol
       └── not in time: cut off                                ├──> the follower falls silent: cut off
@@ -23,25 +23,23 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, assert_never
 
 from headrace.core.errors import HeadraceError, NotLeaderError, ThrottledError
-from headrace.core.frames.frame import Buffer
+from headrace.core.frames.frame import STREAM, Buffer
 from headrace.core.frames.replication_messages import (
-    STREAM,
+    FROM_FOLLOWERS,
     Alive,
     AskEpochEnd,
-    Batches,
     EpochEnded,
-    Failed,
     Fetch,
     Follow,
     FollowerMessage,
-    Heartbeat,
     Hello,
-    Lane,
+    LeaderBatches,
+    LeaderFailed,
+    LeaderHeartbeat,
     Move,
     Report,
+    StreamRole,
     Unfollow,
-    follower_message,
-    follower_reader,
 )
 from headrace.core.limits import FETCH_RECORDS_MAX, REPLICATION_READ_BYTES, REPLICATION_TICK_MS
 from headrace.core.records.header import skim_batches
@@ -58,33 +56,33 @@ from headrace_broker.replication.recent_batches import Run
 from headrace_broker.sessions.outgoing import OutgoingFrames, ReadAhead, StreamWriter
 
 REPLICATION_WATERMARK_MS = 50
-"""So late at most a follower hears of a high watermark with which no batches come."""
+"""The longest time until a follower hears of a high watermark with which no batches come."""
 
 
 class Read(NamedTuple):
-    """What is sent next."""
+    """A piece of the log that is sent next."""
 
     buffers: Sequence[Buffer]
     nbytes: int
     next_offset: Offset
     log_end: Offset
-    """As it was when they were read."""
+    """The end of the log when the piece was read."""
 
 
 class ChannelStream(Protocol):
-    """Whose channel it is."""
+    """The stream of a channel."""
 
     outgoing: OutgoingFrames
     throttle: Throttle
-    """How fast its batches may be read."""
+    """The rate at which its batches may be read."""
 
     def say_later(self, channel: "ServedChannel") -> None:
-        """It has something to say that may wait a moment for others."""
+        """A channel has something to say that may wait a moment for others."""
 
     def sent(self, nbytes: int) -> None:
-        """So many bytes of batches."""
+        """Count bytes of batches that are sent."""
 
-    def end_channel(self, channel: "ServedChannel", last_word: Failed | Move) -> None: ...
+    def end_channel(self, channel: "ServedChannel", last_word: LeaderFailed | Move) -> None: ...
 
 
 class ServedChannel:
@@ -100,7 +98,7 @@ class ServedChannel:
         partition.follow_appends(self.wake)
 
     def leave(self, seat: Seat) -> None:
-        """It is over, or its stream is."""
+        """The channel is over, or its stream is."""
         self.partition.follower_left(seat, self.channel.leader_epoch)
         self.partition.unfollow_appends(self.wake)
         self._stream.outgoing.silence(self)
@@ -122,7 +120,7 @@ class ServedChannel:
         self.wake()
 
     def report_again(self, seat: Seat, leader_ms: int) -> None:
-        """What it reported last is still so."""
+        """Repeat the last report, which still holds."""
         if self.channel.ends is not None:
             self.partition.follower_reported(seat, self.channel.leader_epoch, self.channel.ends, leader_ms)
             self.wake()
@@ -134,7 +132,7 @@ class ServedChannel:
         return max(0, self._tip.log_end - ends.log_end) if ends is not None else 0
 
     def wake(self) -> None:
-        """There may be something to send, or to say."""
+        """Look whether there is something to send."""
         match self.channel.due(self._tip):
             case Due.NOW:
                 self.speak()
@@ -146,7 +144,7 @@ class ServedChannel:
             self._stream.outgoing.let_speak(self)
 
     def speak_if_due(self) -> None:
-        """What could wait has waited."""
+        """Send what has waited, where it is still due."""
         if self.channel.due(self._tip) is not Due.NOTHING:
             self.speak()
 
@@ -156,13 +154,13 @@ class ServedChannel:
             self.partition.check_serves(channel.leader_epoch)
             read = self._read(max_bytes)
         except HeadraceError as error:
-            self._stream.end_channel(self, Failed(channel.number, error))
+            self._stream.end_channel(self, LeaderFailed(channel.number, error))
             return ()
         return self._frame(read) if read is not None else ()
 
     def _frame(self, read: Read) -> list[Buffer]:
         channel, tip, size = self.channel, self._tip, read.nbytes
-        frame = Batches(
+        frame = LeaderBatches(
             channel.number,
             channel.leader_epoch,
             read.next_offset,
@@ -181,7 +179,7 @@ class ServedChannel:
         return frame
 
     def _read(self, max_bytes: int) -> Read | None:
-        """None where it has to be waited for."""
+        """Return None where the read has to be waited for."""
         if self._cold.is_under_way:
             read = self._cold.take()
             self._reads_ahead = read is not None
@@ -246,13 +244,13 @@ class ServedStream:
         self._partitions = partitions
         self._streams = streams
         self._body = body
-        self._reader = follower_reader()
+        self._reader = FROM_FOLLOWERS.reader()
         self._stream = LeaderStream(monotonic_ms())
         self._channels: dict[int, ServedChannel] = {}
         self.outgoing = OutgoingFrames(self._streams.budget, None)
-        self.throttle = self._streams.throttles[Lane.LIVE]
+        self.throttle = self._streams.throttles[StreamRole.LIVE]
         self._waiting: dict[ServedChannel, None] = {}
-        """They have something to say that may wait."""
+        """The channels that have something to say that may wait."""
         self._is_over = False
         self._telling: asyncio.TimerHandle | None = None
         self._ticking: asyncio.TimerHandle | None = None
@@ -266,7 +264,7 @@ class ServedStream:
         return any(channel.partition.replica.waits for channel in self._channels.values())
 
     async def run(self, writer: StreamWriter) -> None:
-        """Until it is over."""
+        """Run the stream until it is over."""
         self._tick()
         reading = asyncio.create_task(self._read(), name="replication stream")
         reading.add_done_callback(self.outgoing.fail_with)
@@ -278,13 +276,13 @@ class ServedStream:
             self._leave()
 
     def end(self, why: HeadraceError) -> None:
-        """With this as its last word, where it has said none yet."""
+        """End the stream with this as its last message, where it has sent none yet."""
         if self._is_over:
             return
         self._is_over = True
         self._body.at_once = None
         self._leave()
-        self.outgoing.say(Failed(STREAM, why).pack())
+        self.outgoing.say(LeaderFailed(STREAM, why).pack())
         self.outgoing.end()
 
     def say_later(self, channel: ServedChannel) -> None:
@@ -295,9 +293,9 @@ class ServedStream:
     def sent(self, nbytes: int) -> None:
         self._streams.metrics.bytes_out.inc(nbytes)
 
-    def end_channel(self, channel: ServedChannel, last_word: Failed | Move) -> None:
+    def end_channel(self, channel: ServedChannel, last_word: LeaderFailed | Move) -> None:
         self._forget(channel)
-        if isinstance(last_word, Failed):
+        if isinstance(last_word, LeaderFailed):
             self._refuse(last_word)
         else:
             self.outgoing.say(last_word.pack())
@@ -330,7 +328,7 @@ class ServedStream:
         self.outgoing.gather()
         try:
             for frame in self._reader.receive(chunk):
-                self._serve(follower_message(frame))
+                self._serve(FROM_FOLLOWERS.message(frame))
             for fed in self._stream.take_fed():
                 self._channels[fed.number].wake()
         finally:
@@ -356,15 +354,15 @@ class ServedStream:
     def _greet(self, hello: Hello) -> None:
         lease = self._view.lease(hello.seat.broker)
         self._stream.begin(hello, self._me, lease.incarnation if lease is not None else None)
-        self.throttle = self._streams.throttles[hello.lane]
-        self._streams.introduce(self, hello.seat.broker, hello.lane)
-        self.outgoing.say(Heartbeat(monotonic_ms()).pack())
+        self.throttle = self._streams.throttles[hello.role]
+        self._streams.introduce(self, hello.seat.broker, hello.role)
+        self.outgoing.say(LeaderHeartbeat(monotonic_ms()).pack())
 
     def _follow(self, follow: Follow) -> None:
         try:
             channel = self._stream.open(follow)
         except ThrottledError as error:
-            self._refuse(Failed(follow.channel, error))
+            self._refuse(LeaderFailed(follow.channel, error))
             return
         try:
             partition = self._partitions.find(follow.key)
@@ -373,7 +371,7 @@ class ServedStream:
             self._channels[follow.channel] = ServedChannel(channel, partition, self)
         except HeadraceError as error:
             self._stream.close(channel)
-            self._refuse(Failed(follow.channel, error))
+            self._refuse(LeaderFailed(follow.channel, error))
 
     def _hear(self, channel: ServedChannel, message: Report | AskEpochEnd | Fetch | Unfollow) -> None:
         try:
@@ -389,7 +387,7 @@ class ServedStream:
                     if why is not None:
                         self._complain(channel, why)
         except HeadraceError as error:
-            self.end_channel(channel, Failed(message.channel, error))
+            self.end_channel(channel, LeaderFailed(message.channel, error))
 
     def _complain(self, channel: ServedChannel, why: HeadraceError) -> None:
         self._streams.metrics.broken.labels(why.code).inc()
@@ -402,7 +400,7 @@ class ServedStream:
             why.message,
         )
 
-    def _refuse(self, refusal: Failed) -> None:
+    def _refuse(self, refusal: LeaderFailed) -> None:
         self._streams.metrics.refused.labels(refusal.error.code).inc()
         self.outgoing.say(refusal.pack())
 
@@ -427,7 +425,7 @@ class ServedStream:
             self._streams.cut_off(self, "nobody has said whose it is")
             return
         if self._stream.pulse.is_due(now_ms):
-            self.outgoing.say(Heartbeat(now_ms).pack())
+            self.outgoing.say(LeaderHeartbeat(now_ms).pack())
         self._ticking = asyncio.get_running_loop().call_later(REPLICATION_TICK_MS / 1000, self._tick)
 
     def _leave(self) -> None:

@@ -1,6 +1,6 @@
-"""The streams that followers have open here, one for each broker and lane; and the metrics of all replication streams.
+"""The replication streams that followers have open here, two for each broker; and the metrics of all such streams.
 
-    unknown ── HELLO ──> introduced ── another one of the same broker and lane ──> cut off
+    unknown ── HELLO ──> introduced ── another one of the same broker and role ──> cut off
        └── too many are, or for too long ──> the oldest is cut off, of the address that has most
 
 No load of clients keeps a follower out, so anybody may open a stream: streams without an introduction have a bound of
@@ -22,18 +22,18 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from headrace.core.errors import HeadraceError, NotReadyError
-from headrace.core.frames.replication_messages import Lane
+from headrace.core.frames.replication_messages import StreamRole
 from headrace.core.replication.leader_stream import Throttle
 from headrace.core.types import BrokerId
 from headrace_broker.admission import Budget
 from headrace_broker.metrics import Registration
 
 REPLICATION_STREAMS_UNKNOWN_MAX = 64
-"""Streams that have not said whose they are; one more ends the oldest. Of the others each broker has one in a lane."""
+"""Streams without HELLO; one more ends the oldest. Of the others each broker has one of each role."""
 REPLICATION_DRAIN_MS = 2_000
 """A broker that stops goes on replicating for so long at most where clients wait for their acknowledgement."""
 REPLICATION_DRAIN_LOOK_MS = 20
-"""How often it looks whether anybody waits."""
+"""The interval in which a stopping broker checks whether anybody waits."""
 REPLICATION_BYTES_HELD_MAX = 64 << 20
 """Batches on their way to followers that a broker holds at one time, apart from those for its clients."""
 
@@ -56,9 +56,9 @@ class StreamMetrics:
         )
         self.moves = made.counter(
             "headrace_broker_replication_moves",
-            "Partitions that left a lane for the other: live as they were far behind, catchUp as they have caught up.",
+            "Partitions that left one stream for the other: live when far behind, catchUp when they have caught up.",
             "lane",
-            values=Lane,
+            values=StreamRole,
         )
         self.refused = made.counter(
             "headrace_broker_replication_refused",
@@ -71,35 +71,35 @@ class StreamMetrics:
             "code",
         )
 
-    def watch_followed(self, count: Callable[[Lane], int]) -> None:
-        """Read with each scrape how many partitions are followed on streams of that lane."""
+    def watch_followed(self, count: Callable[[StreamRole], int]) -> None:
+        """Read with each scrape how many partitions are followed on streams of a role."""
         self._registry.register(_Followed(count))
 
     def watch_served(
-        self, channels: Callable[[], Iterable[tuple[BrokerId, Lane]]], lag: Callable[[], Mapping[BrokerId, int]]
+        self, channels: Callable[[], Iterable[tuple[BrokerId, StreamRole]]], lag: Callable[[], Mapping[BrokerId, int]]
     ) -> None:
         """Read with each scrape which streams are served, and how many records each follower lacks."""
         self._registry.register(_Served(channels, lag))
 
 
 class _Followed(Collector):
-    def __init__(self, count: Callable[[Lane], int]) -> None:
+    def __init__(self, count: Callable[[StreamRole], int]) -> None:
         self._count = count
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         family = GaugeMetricFamily(
             "headrace_broker_replication_followed",
-            "Partitions that this broker follows on open streams, by lane: live, or catchUp where it is far behind.",
+            "Partitions that this broker follows on open streams, by role: live, or catchUp where it is far behind.",
             labels=("lane",),
         )
-        for lane in Lane:
-            family.add_metric([lane.value], self._count(lane))
+        for role in StreamRole:
+            family.add_metric([role.value], self._count(role))
         yield family
 
 
 class _Served(Collector):
     def __init__(
-        self, streams: Callable[[], Iterable[tuple[BrokerId, Lane]]], lag: Callable[[], Mapping[BrokerId, int]]
+        self, streams: Callable[[], Iterable[tuple[BrokerId, StreamRole]]], lag: Callable[[], Mapping[BrokerId, int]]
     ) -> None:
         self._streams = streams
         self._lag = lag
@@ -108,8 +108,8 @@ class _Served(Collector):
         served = GaugeMetricFamily(
             "headrace_broker_replication_streams", "Streams that followers have open here.", labels=("follower", "lane")
         )
-        for follower, lane in self._streams():
-            served.add_metric([str(follower), lane.value], 1)
+        for follower, role in self._streams():
+            served.add_metric([str(follower), role.value], 1)
         yield served
         lacking = GaugeMetricFamily(
             "headrace_broker_follower_lag_records",
@@ -140,11 +140,11 @@ class ServedStreams:
         """`catch_up_rate`: bytes a second for all who are far behind; None: as fast as it goes."""
         self.metrics = metrics
         self.budget = Budget("batches for followers", REPLICATION_BYTES_HELD_MAX)
-        self.throttles = {Lane.LIVE: Throttle(None), Lane.CATCH_UP: Throttle(catch_up_rate)}
+        self.throttles = {StreamRole.LIVE: Throttle(None), StreamRole.CATCH_UP: Throttle(catch_up_rate)}
         self._tasks: dict[OpenStream, asyncio.Task[Any]] = {}
         self._unknown: dict[OpenStream, str] = {}
-        """They have not said whose they are: where each comes from, the oldest first."""
-        self._open: dict[tuple[BrokerId, Lane], OpenStream] = {}
+        """The streams without HELLO, and the address that each comes from; the oldest first."""
+        self._open: dict[tuple[BrokerId, StreamRole], OpenStream] = {}
         self._draining: HeadraceError | None = None
         metrics.watch_served(lambda: self._open, self._lag)
         metrics.unknown.set_function(lambda: len(self._unknown))
@@ -155,7 +155,7 @@ class ServedStreams:
 
     @contextmanager
     def one_more(self, stream: OpenStream, source: str = "") -> Iterator[None]:
-        """Around the handling of one, by the task that handles it. Raises NotReadyError."""
+        """A context around the handling of a stream, by the task that handles it. Raises NotReadyError."""
         if self._draining is not None:
             raise self._draining
         task = asyncio.current_task()
@@ -174,11 +174,11 @@ class ServedStreams:
             for name in [name for name, each in self._open.items() if each is stream]:
                 del self._open[name]
 
-    def introduce(self, stream: OpenStream, broker: BrokerId, lane: Lane) -> None:
-        """It has said whose it is."""
+    def introduce(self, stream: OpenStream, broker: BrokerId, role: StreamRole) -> None:
+        """Count a stream as its broker's: HELLO has come."""
         self._unknown.pop(stream, None)
-        before = self._open.get((broker, lane))
-        self._open[broker, lane] = stream
+        before = self._open.get((broker, role))
+        self._open[broker, role] = stream
         if before is not None:
             self.cut_off(before, f"broker {broker} has opened another stream")
 

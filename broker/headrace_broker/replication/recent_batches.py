@@ -1,4 +1,4 @@
-"""What was appended or read just now, for the followers, who ask for the same in the same moment.
+"""The batches that were appended or read just now, kept for the followers, which all ask for them in the same moment.
 
 One for all partitions of a broker. A follower that keeps up is sent what was appended from here, as it was received:
 nothing is read back from the log. Runs of batches are found by where they begin; the oldest go first, of whatever
@@ -15,7 +15,7 @@ from headrace.core.records.raw import RawBatch
 from headrace.core.types import LeaderEpoch, Offset, PartitionKey
 
 REPLICATION_RECENT_BYTES_MAX = 8 << 20
-"""What was appended or read just now is kept for followers, up to this over all partitions ..."""
+"""The bytes of recent batches that are kept for followers, over all partitions ..."""
 REPLICATION_RECENT_RUNS_MAX = 4096
 """... and in so many pieces."""
 REPLICATION_JOINED_BYTES = 64 << 10
@@ -26,7 +26,7 @@ class Run(NamedTuple):
     """Whole batches, one after the other."""
 
     leader_epoch: LeaderEpoch
-    """In which they were appended or read: not always the one that they are stamped with."""
+    """The epoch in which they were appended or read: not always the one that they are stamped with."""
     buffers: Sequence[Buffer]
     nbytes: int
     next_offset: Offset
@@ -40,11 +40,11 @@ class RecentBatches:
         self._bytes_max = bytes_max
         self._runs_max = runs_max
         self._runs: dict[tuple[PartitionKey, Offset], Run] = {}
-        """The last one last."""
+        """The runs in the order in which they came."""
         self._nbytes = 0
 
     def appended(self, key: PartitionKey, batches: Sequence[RawBatch]) -> None:
-        """By this leader, which has stamped them. They do not change any more."""
+        """Keep batches that this leader has stamped and appended. They do not change any more."""
         small: list[RawBatch] = []
         small_bytes = 0
         for batch in batches:
@@ -65,7 +65,7 @@ class RecentBatches:
         self.read(key, first.base_offset, run)
 
     def read(self, key: PartitionKey, offset: Offset, run: Run) -> None:
-        """By this leader, of its log: `run` begins at `offset`, or with the batch that holds it."""
+        """Keep what this leader has read of its log: `run` begins at `offset`, or with the batch that holds it."""
         self._forget((key, offset))
         self._runs[key, offset] = run
         self._nbytes += run.nbytes
@@ -73,7 +73,7 @@ class RecentBatches:
             self._forget(next(iter(self._runs)))
 
     def find(self, key: PartitionKey, leader_epoch: LeaderEpoch, offset: Offset, max_bytes: int) -> Run | None:
-        """From `offset` on, so many bytes at most, or one batch; None where that is not here."""
+        """Return batches from `offset` on, so many bytes at most, or one batch; None where they are not kept."""
         first = self._runs.get((key, offset))
         if first is None or first.leader_epoch != leader_epoch:
             return None
@@ -95,5 +95,5 @@ class RecentBatches:
 
 
 def _kept_alive(buffers: Sequence[Buffer]) -> int:
-    """The bytes of what they are parts of."""
+    """Return the bytes of what the buffers are parts of."""
     return sum(memoryview(memoryview(buffer).obj).nbytes for buffer in buffers)

@@ -12,7 +12,7 @@ thread, in larger pieces and ahead of the writer. The rules for what it may see 
 
 A `ProduceChannel` checks batches as they come, appends them in groups, answers in order. Produces that arrive together
 are appended together, in one write: what is collected is appended by `flush`, before the session waits for anything.
-`core.session.channels.Ledger` says what is answered when. A produce that takes long to check is checked by a task; the
+`Ledger` (core) says what is answered when. A produce that takes long to check is checked by a task; the
 session hands over no other frame before that is done (`Channels.checked`).
 """
 
@@ -83,7 +83,7 @@ class LedPartition:
         return self.locator.topic(self.partition.place.topic, self.fence).spec.max_message_bytes
 
     def why_over(self) -> HeadraceError:
-        """What `is_over` means to the client: who leads now, where that is known."""
+        """Return the error that `is_over` means to the client: it names the leader, where that is known."""
         place = self.partition.place
         try:
             target = self.locator.locate(place, Fence(self.fence.topic_uid))
@@ -137,10 +137,10 @@ class FetchChannel:
         self._credit = terms.credit
         offset = terms.offset if isinstance(terms.offset, int) else Edge(terms.offset)
         self.offset = start_offset(hold.partition, self._query(offset, terms.max_bytes))
-        """Where the next frame goes on."""
+        """The offset where the next frame begins."""
         self._outgoing = outgoing
         self._cold = ReadAhead[Fetched](outgoing, self)
-        """Of what was not in the page cache."""
+        """The reads of what was not in the page cache."""
         self._reads_ahead = False
         """The last piece came from a thread."""
 
@@ -153,7 +153,7 @@ class FetchChannel:
         self.wake()
 
     def wake(self) -> None:
-        """There may be something to send, or to say."""
+        """Look whether there is something to send."""
         if not self._cold.is_under_way and (self._credit > 0 or self.hold.is_over):
             self._outgoing.let_speak(self)
 
@@ -189,13 +189,13 @@ class FetchChannel:
         self._over(Closed(self.number))
 
     def leave(self) -> None:
-        """It is over, or its session is."""
+        """The channel is over, or its session is."""
         self.hold.partition.unfollow(self.wake)
         self._outgoing.silence(self)
         self._cold.cancel()
 
     def _fetched(self, max_bytes: int) -> Fetched | None:
-        """None where it has to be waited for."""
+        """Return None where the read has to be waited for."""
         if self._cold.is_under_way:
             fetched = self._cold.take()
             self._reads_ahead = fetched is not None
@@ -209,7 +209,7 @@ class FetchChannel:
         return fetched
 
     def _go_on(self) -> None:
-        """There is more, and credit for it."""
+        """Go on reading: there is more, and credit for it."""
         if self._reads_ahead:
             self._begin_reading()
         else:
@@ -259,9 +259,9 @@ class ProduceChannel:
         self._collected: list[_CheckedBatch] = []
         self._collected_bytes = 0
         self._batch_bytes_max = 0
-        """As the topic said when the first of them came."""
+        """The topic's limit when the first of them came."""
         self.checking: asyncio.Task[None] | None = None
-        """Of a produce that takes long to check."""
+        """The check of a produce that takes long."""
 
     def begin(self) -> None:
         self.hold.partition.follow(self._moved)
@@ -294,7 +294,7 @@ class ProduceChannel:
         self._collect(checked)
 
     async def _check(self, produce: _CheckedBatch) -> None:
-        """In a thread; what comes of it is appended, or told, at once."""
+        """Check a produce in a thread; what comes of it is appended, or sent, at once."""
         try:
             await check_bodies_in_thread(produce.batches, self._admission)
         except HeadraceError as error:
@@ -324,7 +324,7 @@ class ProduceChannel:
         self._tell()
 
     def _append(self, produces: list[_CheckedBatch]) -> bool:
-        """Whether they are written, all of them. One that cannot be written alone fails the channel."""
+        """Return whether all of them are written. One that cannot be written alone fails the channel."""
         if not self._ledger.takes_more:
             return True
         group = ProduceGroup(())
@@ -340,7 +340,7 @@ class ProduceChannel:
         return True
 
     def fail(self, error: HeadraceError, *sequence: int) -> None:
-        """What was collected is appended, and answered first."""
+        """Fail the channel. What was collected is appended, and answered first."""
         self.flush()
         self._ledger.refuse(error, *sequence)
         self._tell()
@@ -352,7 +352,7 @@ class ProduceChannel:
         self._tell()
 
     def leave(self) -> None:
-        """It is over, or its session is."""
+        """The channel is over, or its session is."""
         self.hold.partition.unfollow(self._moved)
         if self.checking is not None and self.checking is not asyncio.current_task():
             self.checking.cancel()

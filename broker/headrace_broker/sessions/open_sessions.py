@@ -28,7 +28,7 @@ SESSIONS_MAX = 1024
 SESSION_WINDOWS_PART = 16
 """The windows of all sessions together are such a part of what bodies may take: nobody has made room for them."""
 SESSION_HEARTBEAT_MS = 10_000
-"""After so long without a frame the broker says that it is alive."""
+"""The time without a frame after which the broker says that it is alive."""
 
 
 class OpenSession(Protocol):
@@ -42,7 +42,7 @@ class OpenSession(Protocol):
 
     def drain(self, why: HeadraceError) -> None: ...
     def size_window(self, window: int) -> None:
-        """How much its client may push."""
+        """Set how much its client may push."""
 
 
 @dataclass(slots=True)
@@ -50,17 +50,17 @@ class OpenSessions:
     places: Requests = field(default_factory=lambda: _places(SESSIONS_MAX))
     heartbeat_ms: int = SESSION_HEARTBEAT_MS
     patience: Patience = field(default_factory=Patience)
-    """With a client that has begun a frame: room is kept for all of it."""
+    """The patience with a client that has begun a frame: room is kept for all of it."""
     drain_ms: int = WATCH_DRAIN_MS
     body_bytes: int = REQUEST_BYTES_IN_FLIGHT_MAX
-    """What bodies may take in memory, over all requests."""
+    """The bytes that bodies may take in memory, over all requests."""
     _window: int = H2_STREAM_WINDOW_BYTES
     _tasks: dict[OpenSession, asyncio.Task[Any]] = field(default_factory=dict)
     _draining: HeadraceError | None = None
 
     @classmethod
     def for_memory(cls, body_bytes: int) -> Self:
-        """Where bodies may take so much: as many as have room for twice the smallest window, in hand and in wait."""
+        """Make room for as many sessions as have twice the smallest window, where bodies may take so much."""
         most = min(SESSIONS_MAX, body_bytes // (2 * H2_REQUEST_WINDOW_BYTES))
         return cls(_places(most), body_bytes=body_bytes)
 
@@ -70,7 +70,7 @@ class OpenSessions:
 
     @property
     def channels(self) -> int:
-        """Of all sessions."""
+        """The number of channels of all sessions."""
         return sum(session.channel_count for session in self._tasks)
 
     def register(self, registry: CollectorRegistry) -> None:
@@ -82,7 +82,7 @@ class OpenSessions:
 
     @contextmanager
     def one_more(self, session: OpenSession, holder: str | None) -> Iterator[None]:
-        """Around the handling of one, by the task that handles it, for a client.
+        """A context around the handling of a session, by the task that handles it, for a client.
 
         Raises ThrottledError, NotReadyError.
         """
@@ -107,7 +107,7 @@ class OpenSessions:
             session.size_window(window)
 
     def drain(self) -> None:
-        """This broker is about to stop: channels fail, and what was produced is answered before that."""
+        """Fail all channels, because this broker is about to stop; what was produced is answered before that."""
         self._draining = NotReadyError("this broker drains: read the topic's metadata again, and open a session there")
         for session in tuple(self._tasks):
             session.drain(self._draining)

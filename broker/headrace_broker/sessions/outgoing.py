@@ -55,11 +55,11 @@ class OutgoingFrames:
         self._budget = budget
         self._holder = holder
         self.cold_reads = asyncio.Semaphore(SESSION_COLD_READS_MAX)
-        """What has to be read from the disk, and is held until its turn comes."""
+        """The bound of what is read from the disk and held until its turn comes."""
         self._said: list[bytes] = []
         self._said_bytes = 0
         self._ready: dict[FrameSource, None] = {}
-        """In turn."""
+        """The sources that have a frame to send, in turn."""
         self._woken: asyncio.Future[None] | None = None
         """The writer has nothing to do."""
         self._room: asyncio.Future[None] | None = None
@@ -71,10 +71,10 @@ class OutgoingFrames:
         self._ended = False
         self._failure: BaseException | None = None
         self.written_s = asyncio.get_running_loop().time()
-        """When the last frame was written, by the loop's clock."""
+        """The time when the last frame was written, by the loop's clock."""
 
     def share(self) -> BudgetShare:
-        """Of what is on its way, for something that is read."""
+        """Return a share of what is on its way, for something that is read."""
         return self._budget.share(self._holder)
 
     def say(self, frame: bytes) -> None:
@@ -89,7 +89,7 @@ class OutgoingFrames:
         return self._woken is not None and not self._woken.done() and self._put_bytes <= SESSION_JOINED_BYTES
 
     def gather(self) -> None:
-        """More is about to be said: nothing is written before `speak`."""
+        """Hold what is said from now on: nothing is written before `speak`."""
         self._is_gathering = True
 
     def speak(self) -> None:
@@ -105,7 +105,7 @@ class OutgoingFrames:
             self._writer.put(said)
 
     def let_speak(self, source: FrameSource) -> None:
-        """It has something to send, or may have."""
+        """Give a source a turn: it has something to send, or may have."""
         self._ready[source] = None
         self._wake()
 
@@ -113,7 +113,7 @@ class OutgoingFrames:
         self._ready.pop(source, None)
 
     def end(self) -> None:
-        """Nothing more comes: `write_to` returns when everything is written."""
+        """End the stream: `write_to` returns when everything is written."""
         self._ended = True
         self._wake()
 
@@ -123,7 +123,7 @@ class OutgoingFrames:
         self._wake()
 
     def fail_with(self, task: asyncio.Task[None]) -> None:
-        """What ended this task is a mistake of ours, which nobody else hears of: it ends the session."""
+        """End the stream with what ended a task of ours, which nobody else hears of."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.fail(error)
@@ -169,7 +169,7 @@ class OutgoingFrames:
             await asyncio.sleep(0)
 
     async def _pause(self, share: BudgetShare) -> None:
-        """Until there may be room for batches, or something else to say."""
+        """Wait until there may be room for batches, or something else to send."""
         room = asyncio.create_task(share.room(ROOM_S), name="session waits for room")
         self._woken = asyncio.get_running_loop().create_future()
         try:
@@ -219,7 +219,7 @@ class ReadAhead(Generic[T]):
 
     @property
     def is_under_way(self) -> bool:
-        """Until `take`."""
+        """A read has begun, and nobody has taken it yet."""
         return self._reading is not None
 
     def begin(self, read: Callable[[BudgetShare], Awaitable[T]]) -> None:
@@ -228,7 +228,7 @@ class ReadAhead(Generic[T]):
         self._reading.add_done_callback(self._outgoing.fail_with)
 
     def take(self) -> T | None:
-        """What was read; None where that is not there yet. Raises what the read raised."""
+        """Return what was read; None where that is not there yet. Raises what the read raised."""
         read = self._read
         if read is None:
             return None

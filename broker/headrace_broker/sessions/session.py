@@ -21,10 +21,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from headrace.core.errors import BrokenSessionError, HeadraceError, SlowClientError
-from headrace.core.frames.frame import Frame, Kind
+from headrace.core.frames.channels import OpenChannels
+from headrace.core.frames.frame import STREAM, Frame
 from headrace.core.frames.session_messages import (
-    SESSION,
-    ChannelNumbering,
+    FROM_CLIENTS,
+    SESSION_CHANNELS_MAX,
     Close,
     Closed,
     Credit,
@@ -34,8 +35,7 @@ from headrace.core.frames.session_messages import (
     OpenFetch,
     OpenProduce,
     Produce,
-    client_message,
-    client_reader,
+    SessionKind,
 )
 from headrace.core.limits import SESSION_GROUP_BYTES, SESSION_GROUP_FRAMES_MAX
 from headrace.core.resources.internal_topics import InternalTopics
@@ -93,13 +93,12 @@ class Channels:
         self._metrics = metrics
         self._outgoing = outgoing
         self._on_empty = on_empty
-        self._numbering = ChannelNumbering()
-        self._open: dict[int, Channel] = {}
+        self._open = OpenChannels[Channel]()
         self._collecting: dict[ProduceChannel, None] = {}
-        """Those that may have something to append."""
+        """The channels that may have something to append."""
         self._checking: asyncio.Task[None] | None = None
         self._refusal: HeadraceError | None = None
-        """Why no more are opened."""
+        """The reason why no more channels are opened."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -121,14 +120,14 @@ class Channels:
             self._checking = None
 
     def serve(self, frame: Frame) -> None:
-        """Raises BrokenSessionError. What is produced is appended with the next `flush`."""
-        if frame.kind in (Kind.OPEN_PRODUCE, Kind.OPEN_FETCH):
+        """Serve one frame; what it produces is appended with the next `flush`. Raises BrokenSessionError."""
+        if frame.kind in (SessionKind.OPEN_PRODUCE, SessionKind.OPEN_FETCH):
             self._begin(frame)
             return
-        message, channel = client_message(frame), self._open.get(frame.channel)
+        message, channel = FROM_CLIENTS.message(frame), self._open.find(frame.channel)
         match message:
             case _ if channel is None:
-                self._numbering.check_was_opened(frame.channel)
+                pass  # It is over: what was still sent on it is skipped.
             case Produce() if isinstance(channel, ProduceChannel):
                 channel.collect(message)
                 self._collecting[channel] = None
@@ -139,7 +138,7 @@ class Channels:
                 channel.close()
             case _:
                 raise BrokenSessionError(
-                    f"channel {frame.channel} is no channel for {Kind(frame.kind).name}: open another one for it"
+                    f"channel {frame.channel} is no channel for {SessionKind(frame.kind).name}: open another one for it"
                 )
 
     def flush(self) -> None:
@@ -153,7 +152,7 @@ class Channels:
             channel.close()
 
     def fail(self, why: HeadraceError) -> None:
-        """Each as soon as what was produced is answered; no more are opened."""
+        """Fail each channel as soon as what was produced is answered; no more are opened."""
         self._refusal = why
         for channel in tuple(self._open.values()):
             channel.fail(why)
@@ -167,10 +166,10 @@ class Channels:
 
     def _begin(self, frame: Frame) -> None:
         try:
-            self._numbering.take(frame.channel, len(self._open))
+            self._open.take_number(frame.channel, SESSION_CHANNELS_MAX)
             if self._refusal is not None:
                 raise self._refusal
-            channel, opened = self._opener.open(client_message(frame), self._outgoing, self._over)
+            channel, opened = self._opener.open(FROM_CLIENTS.message(frame), self._outgoing, self._over)
             self._open[frame.channel] = channel
             channel.begin()
         except BrokenSessionError:
@@ -207,15 +206,15 @@ class Session:
         self._bodies = admission.bodies
         self._metrics = metrics
         self._body = body
-        self._reader = client_reader()
+        self._reader = FROM_CLIENTS.reader()
         self._outgoing = OutgoingFrames(admission.answers, holder)
         self._channels = Channels(opener, metrics, self._outgoing, self._maybe_end)
         self._room = self._bodies.share(holder)
-        """Taken of the budget of bodies, for the frame that is under way."""
+        """The share of the budget of bodies that the frame under way has taken."""
         self._is_ending = False
         self._received_bytes = 0
         self._pace: Pace | None = None
-        """Of the frame that is under way."""
+        """The pace of the frame that is under way."""
 
     @property
     def channel_count(self) -> int:
@@ -226,7 +225,7 @@ class Session:
         return self._channels.is_pending
 
     async def run(self, writer: StreamWriter) -> None:
-        """Until it is over."""
+        """Run the session until it is over."""
         self._beat()
         reading = asyncio.create_task(self._read(), name="session")
         reading.add_done_callback(self._outgoing.fail_with)
@@ -239,7 +238,7 @@ class Session:
             self._channels.leave()
 
     def drain(self, why: HeadraceError) -> None:
-        """It ends as soon as what was produced is answered."""
+        """End the session as soon as what was produced is answered."""
         self._is_ending = True
         self._channels.fail(why)
         self._maybe_end()
@@ -297,11 +296,11 @@ class Session:
             self._room.resize(0)
 
     def _break(self, error: HeadraceError) -> None:
-        """The session's last word."""
+        """End the session with an error, its last message."""
         self._body.at_once = None
         self._channels.leave()
         self._metrics.errors.labels(error.code).inc()
-        self._outgoing.say(Failed(SESSION, error).pack())
+        self._outgoing.say(Failed(STREAM, error).pack())
         self._outgoing.end()
 
     async def _arrived(self) -> list[bytes]:
@@ -328,7 +327,7 @@ class Session:
         )
 
     async def _handle(self, chunks: Iterable[bytes]) -> None:
-        """What is whole now, in portions. Raises BrokenSessionError."""
+        """Serve the frames that are whole now, in portions. Raises BrokenSessionError."""
         count, size = 0, 0
         self._outgoing.gather()
         for chunk in chunks:
@@ -349,14 +348,14 @@ class Session:
         self._outgoing.speak()
 
     async def _until_checked(self) -> None:
-        """What was served before a frame that has to wait is appended, and answered, meanwhile."""
+        """Wait for a check; what was served before is appended, and answered, meanwhile."""
         self._channels.flush()
         self._outgoing.speak()
         await self._channels.checked()
         self._outgoing.gather()
 
     async def _make_room(self) -> None:
-        """For the rest of a frame that is not whole, and for answers that the client has yet to take."""
+        """Make room for the rest of a frame that is not whole, and for answers that the client has yet to take."""
         missing = self._reader.missing_bytes
         if missing > self._room.taken:
             self._room.resize(0)  # Nobody waits for room while holding some.

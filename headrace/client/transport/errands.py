@@ -29,7 +29,7 @@ from headrace.client.transport.discovery import Servers, find_servers
 from headrace.client.transport.metadata import TopicLayout
 from headrace.client.transport.retry import Retries, Trouble, changes_layout
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, LocalError
-from headrace.core.frames.frame import MEDIA_TYPE
+from headrace.core.frames.session_messages import SESSION_MEDIA_TYPE
 from headrace.http2.exchange import Decode, Response
 from headrace.http2.origin import Attempts
 
@@ -230,7 +230,7 @@ class BrokerErrands(ABC):
 
     @property
     def session_headers(self) -> dict[str, str]:
-        return {**self.directory.servers.headers, "content-type": MEDIA_TYPE}
+        return {**self.directory.servers.headers, "content-type": SESSION_MEDIA_TYPE}
 
     def retrying(
         self, what: str, once: Callable[[], Errand[T]], topic: str | None = None, *, timeout_ms: int | None = None

@@ -12,7 +12,6 @@ network or while news is told.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from itertools import count
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from headrace.client.clock import now_ms
@@ -22,16 +21,9 @@ from headrace.client.transport import calls
 from headrace.client.transport.errands import BrokerErrands, Connect, Errand, Stream, alone
 from headrace.client.transport.metadata import TopicLayout
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError, NotLeaderError
-from headrace.core.frames.frame import Frame
-from headrace.core.frames.session_messages import (
-    SESSION,
-    BrokerMessage,
-    Closed,
-    Failed,
-    Heartbeat,
-    broker_message,
-    broker_reader,
-)
+from headrace.core.frames.channels import OpenChannels
+from headrace.core.frames.frame import STREAM, Frame
+from headrace.core.frames.session_messages import FROM_BROKERS, BrokerMessage, Closed, Failed, Heartbeat
 from headrace.http2.exchange import Response
 
 
@@ -58,9 +50,8 @@ class LeaderSession(ABC, Generic[C, N]):
         """What came of an answer that is an error."""
         self._has_come = False
         """Something has arrived, whole frames or not."""
-        self._channels: dict[int, C] = {}
-        self._numbers = count(1)
-        self._reader = broker_reader(allocate)
+        self._channels = OpenChannels[C]()
+        self._reader = FROM_BROKERS.reader(allocate)
 
     def is_open(self, channel: C) -> bool:
         return self._channels.get(channel.number) is channel
@@ -75,7 +66,7 @@ class LeaderSession(ABC, Generic[C, N]):
         news: list[N] = []
         try:
             for frame in frames:
-                news += self._take(broker_message(frame))
+                news += self._take(FROM_BROKERS.message(frame))
         except BrokenSessionError as error:
             said = f"broker {self.url} does not speak as a session should: {error.message}"
             news += self.end(BrokerUnreachableError(said))
@@ -112,11 +103,11 @@ class LeaderSession(ABC, Generic[C, N]):
         """Of a new channel. Raises the error of a session that is over."""
         if self.error is not None:
             raise self.error
-        return next(self._numbers)
+        return self._channels.give_number()
 
     def _take(self, message: BrokerMessage) -> list[N]:
         if isinstance(message, Failed):
-            return self.end(message.error) if message.channel == SESSION else self._over(message.channel, message.error)
+            return self.end(message.error) if message.channel == STREAM else self._over(message.channel, message.error)
         if isinstance(message, Closed):
             return self._over(message.channel, BrokerUnreachableError(f"broker {self.url} has closed the channel"))
         channel = None if isinstance(message, Heartbeat) else self._channels.get(message.channel)

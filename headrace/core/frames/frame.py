@@ -8,84 +8,107 @@ piece by piece, into memory that the reader's owner allocates for it.
 A `FrameReader` cuts one direction of one stream into frames, for the lifetime of the stream. It is given the longest
 payload of each kind that the other side may send, and refuses a frame by its head, before anything of it is kept.
 After it has raised, the stream is over. Used by both sides.
+
+A `MessageTable` lists the messages that one side of a protocol sends: the kind of frame of each, its longest payload
+and how it is unpacked. It makes the readers of that direction and turns their frames into messages.
 """
 
+import json
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from enum import IntEnum
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from headrace.core.errors import BrokenSessionError
+from headrace.core.errors import BrokenSessionError, HeadraceError, from_problem
 
 HEAD_BYTES: Final = 48
 
-MEDIA_TYPE: Final = "application/vnd.headrace.session"
-"""Content type of a session's request and of its answer."""
+STREAM: Final = 0
+"""The channel of what concerns the session or the replication stream as a whole."""
 
 _HEAD = struct.Struct("<BBHIIi4q")
 
 Buffer = bytes | bytearray | memoryview
-
-
-class Kind(IntEnum):
-    """First byte of a frame. What brokers send has the highest bit set."""
-
-    OPEN_PRODUCE = 0x01
-    PRODUCE = 0x02
-    OPEN_FETCH = 0x03
-    CREDIT = 0x04
-    CLOSE = 0x05
-    OPENED = 0x81
-    PRODUCED = 0x82
-    BATCHES = 0x83
-    FAILED = 0x84
-    CLOSED = 0x85
-    HEARTBEAT = 0x86
+M = TypeVar("M")
 
 
 class Frame(NamedTuple):
     kind: int
     channel: int
-    """0 is the session itself."""
+    """`STREAM`, or the number of one."""
     leader_epoch: int
     first: int
     second: int
     third: int
     fourth: int
     payload: list[memoryview]
-    """In order; no chunk is empty. One chunk where the reader allocates."""
+    """The chunks in order; none is empty, and there is one alone where the reader allocates."""
 
 
 def pack_head(kind: int, channel: int, payload_bytes: int, leader_epoch: int = 0, *numbers: int) -> bytes:
-    """`numbers`: the four of the kind; those that are not given are 0."""
+    """Pack a head; `numbers` are the four of the kind, and those that are not given are 0."""
     return _HEAD.pack(kind, 0, 0, channel, payload_bytes, leader_epoch, *numbers, *_ZEROS[len(numbers) :])
+
+
+def pack_batches(
+    kind: int, channel: int, batches: Sequence[Buffer], leader_epoch: int = 0, *numbers: int
+) -> list[Buffer]:
+    """Pack a frame of batches, which are never joined."""
+    size = sum(map(len, batches))
+    return [_HEAD.pack(kind, 0, 0, channel, size, leader_epoch, *numbers, *_ZEROS[len(numbers) :]), *batches]
+
+
+def pack_object(kind: int, channel: int, document: Mapping[str, object], leader_epoch: int = 0, *numbers: int) -> bytes:
+    """Pack a frame whose payload is a JSON object."""
+    payload = json.dumps(document, separators=(",", ":")).encode()
+    return pack_head(kind, channel, len(payload), leader_epoch, *numbers) + payload
+
+
+def read_object(payload: Iterable[memoryview]) -> dict[str, Any]:
+    """Read the JSON object of a payload. Raises BrokenSessionError."""
+    try:
+        document = json.loads(b"".join(payload))
+    except (ValueError, RecursionError) as error:
+        raise BrokenSessionError(f"the payload is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise BrokenSessionError(f"the payload is the JSON of a {type(document).__name__}: must be an object")
+    return document
+
+
+def read_problem(payload: Iterable[memoryview]) -> HeadraceError:
+    """Read the error that a payload carries. Raises BrokenSessionError."""
+    problem = read_object(payload)
+    status = problem.get("status")
+    return from_problem(problem, status if isinstance(status, int) else _NO_STATUS)
 
 
 _LENGTH_AT = 8
 _ZEROS = (0, 0, 0, 0)
+_NO_STATUS = 500
 
 
 class FrameReader:
     def __init__(
         self, payload_bytes_max: Mapping[int, int], allocate: Callable[[int], memoryview] | None = None
     ) -> None:
-        """`payload_bytes_max`: by kind, of those that may come. `allocate` gives so many bytes for a whole payload;
-        without it, what is received must not change."""
+        """`payload_bytes_max` has each kind that may come. `allocate` gives so many bytes for a whole payload.
+
+        Without it, what is received must not change.
+        """
         self._payload_bytes_max = payload_bytes_max
         self._allocate = allocate
         self._memory: memoryview | None = None
-        """What `allocate` gave for the payload under way."""
+        """The memory that `allocate` gave for the payload under way."""
         self._head = bytearray()
-        """Of a frame whose head a chunk ended within."""
+        """The part of a head that has come so far."""
         self._frame: Frame | None = None
-        """Its head is read, and some of its payload."""
+        """The frame under way: its head is read, and some of its payload."""
         self.missing_bytes = 0
-        """What the payload of the frame under way still lacks."""
+        """The bytes that the payload of the frame under way still lacks."""
         self._begun = 0
 
     @property
     def is_between_frames(self) -> bool:
-        """A session may end here."""
+        """A stream may end here."""
         return self._frame is None and not self._head
 
     @property
@@ -94,7 +117,7 @@ class FrameReader:
         return self._begun if self._frame is not None else 0
 
     def is_one_frame(self, chunk: bytes) -> bool:
-        """Whether this is a whole frame, and nothing else."""
+        """Return whether a chunk is one whole frame, and nothing else."""
         return (
             self.is_between_frames
             and len(chunk) >= HEAD_BYTES
@@ -102,7 +125,7 @@ class FrameReader:
         )
 
     def receive(self, chunk: Buffer) -> Iterator[Frame]:
-        """The frames that are whole now, in order. Raises BrokenSessionError.
+        """Return the frames that are whole now, in order. Raises BrokenSessionError.
 
         They are cut as they are asked for, since a chunk may have very many: all of them, before the next chunk.
         """
@@ -127,7 +150,7 @@ class FrameReader:
                 yield frame
 
     def _read_head(self, view: memoryview, at: int) -> int:
-        """Where the payload begins; there is no frame as long as the head is not whole."""
+        """Return where the payload begins; there is no frame as long as the head is not whole."""
         if self._head or len(view) - at < HEAD_BYTES:
             taken = min(HEAD_BYTES - len(self._head), len(view) - at)
             self._head += view[at : at + taken]
@@ -157,3 +180,23 @@ class FrameReader:
         self._frame = Frame(kind, channel, leader_epoch, first, second, third, fourth, payload)
         self.missing_bytes = size
         self._begun += 1
+
+
+class MessageTable(Generic[M]):
+    def __init__(
+        self, rows: Mapping[int, tuple[int, Callable[[Frame], M]]], check: Callable[[Frame], None] | None = None
+    ) -> None:
+        """`rows` has the longest payload and the unpacking of each kind. `check` refuses a frame by its head."""
+        self._payload_bytes_max = {int(kind): payload_bytes_max for kind, (payload_bytes_max, _) in rows.items()}
+        self._unpack = {int(kind): unpack for kind, (_, unpack) in rows.items()}
+        self._check = check
+
+    def reader(self, allocate: Callable[[int], memoryview] | None = None) -> FrameReader:
+        """Make the reader of one stream; `allocate` as `FrameReader` has it."""
+        return FrameReader(self._payload_bytes_max, allocate)
+
+    def message(self, frame: Frame) -> M:
+        """Unpack a frame of such a reader. Raises BrokenSessionError, and what else the kind says."""
+        if self._check is not None:
+            self._check(frame)
+        return self._unpack[frame.kind](frame)

@@ -1,44 +1,49 @@
 """The messages of a replication stream, as values and as the bytes of their frames, and the signs of life on it.
 
     follower: Hello, Follow, AskEpochEnd, Fetch, Report, Unfollow, Alive
-    leader:   EpochEnded, Batches, Move, Failed, Heartbeat
+    leader:   EpochEnded, LeaderBatches, Move, LeaderFailed, LeaderHeartbeat
 
-The head is that of a session (`frame`), the kinds are others, so that neither is taken for the other.
-`follower_reader` and `leader_reader` cut the frames of one direction out of the bytes; `follower_message` and
-`leader_message` say what a frame means. Named tuples, because there are some for each batch.
+The head is that of a session (`frame`), the kinds are others, so that neither is taken for the other. `FROM_FOLLOWERS`
+and `FROM_LEADERS` are the tables of both directions: they make readers, and messages of frames. Named tuples, because
+there are some for each batch.
 
 A `StreamSilence` says whether the other side is still there, by the listener's own clock. A listener that was stopped
 or starved itself cannot tell, because messages may lie unread before it: a gap between two questions counts as if
 something had been heard at its end. A `Pulse` says when the next sign of life is due.
 """
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum, StrEnum
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
-from headrace.core.errors import BrokenSessionError, HeadraceError, from_problem, to_problem
-from headrace.core.frames.frame import Buffer, Frame, FrameReader, pack_head
-from headrace.core.frames.session_terms import read_object
+from headrace.core.errors import BrokenSessionError, HeadraceError, to_problem
+from headrace.core.fields import Fields
+from headrace.core.frames.frame import (
+    STREAM,
+    Buffer,
+    Frame,
+    MessageTable,
+    pack_batches,
+    pack_head,
+    pack_object,
+    read_object,
+    read_problem,
+)
 from headrace.core.limits import BATCH_BYTES_MAX, REPLICATION_TICK_MS, SESSION_JSON_BYTES_MAX
 from headrace.core.log.epochs import EpochEnd
 from headrace.core.replication.isr import Ends
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat, TopicUid
 
 REPLICATION_ALIVE_MS = 1_000
-"""How often each side says that it is alive, whatever else it says."""
+"""The interval in which each side says that it is alive, whatever else it says."""
 REPLICATION_SILENCE_MS_MAX = 2_500
 """A side of a stream that has said nothing for so long is gone."""
 
-
-MEDIA_TYPE: Final = "application/vnd.headrace.replication"
+REPLICATION_MEDIA_TYPE: Final = "application/vnd.headrace.replication"
 """Content type of a replication stream's request and of its answer."""
-STREAM: Final = 0
-"""The channel of what concerns the stream as a whole."""
-_NO_STATUS = 500
 
 
-class Kind(IntEnum):
+class ReplicationKind(IntEnum):
     """First byte of a frame. What leaders send has the highest bit set."""
 
     HELLO = 0x11
@@ -55,54 +60,35 @@ class Kind(IntEnum):
     HEARTBEAT = 0x95
 
 
-class Lane(StrEnum):
-    """Which of the two streams between a follower and its leader."""
+class StreamRole(StrEnum):
+    """One of the two streams between a follower and its leader; the field `lane` of HELLO has it."""
 
     LIVE = "live"
-    """Of those that have everything, or nearly: nothing else delays their votes."""
+    """The stream of partitions that have everything, or nearly: nothing else delays their votes."""
     CATCH_UP = "catchUp"
-    """Of those that are far behind."""
+    """The stream of partitions that are far behind."""
 
 
-_FOLLOWERS = {
-    int(Kind.HELLO): SESSION_JSON_BYTES_MAX,
-    int(Kind.FOLLOW): SESSION_JSON_BYTES_MAX,
-    int(Kind.ASK_EPOCH_END): 0,
-    int(Kind.FETCH): 0,
-    int(Kind.REPORT): 0,
-    int(Kind.UNFOLLOW): SESSION_JSON_BYTES_MAX,
-    int(Kind.ALIVE): 0,
-}
-_LEADERS = {
-    int(Kind.EPOCH_ENDED): 0,
-    int(Kind.BATCHES): BATCH_BYTES_MAX,
-    int(Kind.MOVE): 0,
-    int(Kind.FAILED): SESSION_JSON_BYTES_MAX,
-    int(Kind.HEARTBEAT): 0,
-}
 # An IntEnum's member costs `pack` a look-up.
-_REPORT, _BATCHES = int(Kind.REPORT), int(Kind.BATCHES)
+_REPORT, _BATCHES = int(ReplicationKind.REPORT), int(ReplicationKind.BATCHES)
 
 
 class Hello(NamedTuple):
     """The first frame of a stream: who follows, and on which of its two streams."""
 
     seat: Seat
-    lane: Lane
+    role: StreamRole
 
     def pack(self) -> bytes:
-        said = {"broker": self.seat.broker, "incarnation": self.seat.incarnation, "lane": self.lane.value}
-        return _packed(Kind.HELLO, STREAM, said)
+        said = {"broker": self.seat.broker, "incarnation": self.seat.incarnation, "lane": self.role.value}
+        return pack_object(ReplicationKind.HELLO, STREAM, said)
 
     @classmethod
-    def parse(cls, payload: Iterable[memoryview]) -> Self:
-        """Members that are not known are skipped. Raises BrokenSessionError."""
-        said = read_object(payload)
-        lane = said.get("lane")
-        if lane not in [each.value for each in Lane]:
-            raise BrokenSessionError(f"HELLO's lane is {lane!r}: must be one of {', '.join(Lane)}")
-        seat = Seat(BrokerId(_number(said, "broker")), Incarnation(_number(said, "incarnation")))
-        return cls(seat, Lane(lane))
+    def unpack(cls, frame: Frame) -> Self:
+        """Skip members that are not known. Raises BrokenSessionError."""
+        said = Fields(read_object(frame.payload), BrokenSessionError)
+        seat = Seat(BrokerId(said.whole("broker")), Incarnation(said.whole("incarnation")))
+        return cls(seat, said.one_of("lane", StreamRole))
 
 
 class Follow(NamedTuple):
@@ -114,65 +100,97 @@ class Follow(NamedTuple):
 
     def pack(self) -> bytes:
         said = {"topicUid": self.key.uid, "partition": self.key.partition}
-        return _packed(Kind.FOLLOW, self.channel, said, self.leader_epoch)
+        return pack_object(ReplicationKind.FOLLOW, self.channel, said, self.leader_epoch)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        """Raises BrokenSessionError."""
+        said = Fields(read_object(frame.payload), BrokenSessionError)
+        key = PartitionKey(TopicUid(said.text("topicUid")), PartitionId(said.whole("partition")))
+        return cls(frame.channel, LeaderEpoch(frame.leader_epoch), key)
 
 
 class AskEpochEnd(NamedTuple):
-    """Where does `epoch` end in the leader's log?"""
+    """The question where `epoch` ends in the leader's log."""
 
     channel: int
     leader_epoch: LeaderEpoch
     epoch: LeaderEpoch
 
     def pack(self) -> bytes:
-        return pack_head(Kind.ASK_EPOCH_END, self.channel, 0, self.leader_epoch, self.epoch)
+        return pack_head(ReplicationKind.ASK_EPOCH_END, self.channel, 0, self.leader_epoch, self.epoch)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        return cls(frame.channel, LeaderEpoch(frame.leader_epoch), LeaderEpoch(frame.first))
 
 
 class Fetch(NamedTuple):
-    """Both logs agree up to `offset`: send everything from there on."""
+    """A request for everything from `offset` on, up to which both logs agree."""
 
     channel: int
     leader_epoch: LeaderEpoch
     offset: Offset
 
     def pack(self) -> bytes:
-        return pack_head(Kind.FETCH, self.channel, 0, self.leader_epoch, self.offset)
+        return pack_head(ReplicationKind.FETCH, self.channel, 0, self.leader_epoch, self.offset)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        return cls(frame.channel, LeaderEpoch(frame.leader_epoch), Offset(frame.first))
 
 
 class Report(NamedTuple):
-    """So much of the leader's log is here: a vote."""
+    """A vote: the follower has the leader's log up to these ends."""
 
     channel: int
     leader_epoch: LeaderEpoch
     ends: Ends
     leader_ms: int
-    """The leader's time as last heard: the report was made after that."""
+    """The leader's time as it was last heard: the report was made after that."""
 
     def pack(self) -> bytes:
         numbers = (self.ends.log_end, self.ends.durable_end, self.leader_ms)
         return pack_head(_REPORT, self.channel, 0, self.leader_epoch, *numbers)
 
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        ends = Ends(Offset(frame.first), Offset(frame.second))
+        return cls(frame.channel, LeaderEpoch(frame.leader_epoch), ends, frame.third)
+
 
 class Unfollow(NamedTuple):
-    """Nothing more is wanted of this channel."""
+    """The end of a channel, by the follower."""
 
     channel: int
     leader_epoch: LeaderEpoch
     why: HeadraceError | None = None
-    """What is wrong with what came; None where the follower has other reasons."""
+    """The fault in what came; None where the follower has other reasons."""
 
     def pack(self) -> bytes:
-        return _packed(Kind.UNFOLLOW, self.channel, to_problem(self.why) if self.why else None, self.leader_epoch)
+        if self.why is None:
+            return pack_head(ReplicationKind.UNFOLLOW, self.channel, 0, self.leader_epoch)
+        return pack_object(ReplicationKind.UNFOLLOW, self.channel, to_problem(self.why), self.leader_epoch)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        """Raises BrokenSessionError."""
+        why = read_problem(frame.payload) if frame.payload else None
+        return cls(frame.channel, LeaderEpoch(frame.leader_epoch), why)
 
 
 class Alive(NamedTuple):
     """The follower lives, and what it holds is what it reported last, on every channel."""
 
     leader_ms: int
-    """As in `Report`."""
+    """The same as in `Report`."""
 
     def pack(self) -> bytes:
-        return pack_head(Kind.ALIVE, STREAM, 0, 0, self.leader_ms)
+        return pack_head(ReplicationKind.ALIVE, STREAM, 0, 0, self.leader_ms)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        return cls(frame.first)
 
 
 class EpochEnded(NamedTuple):
@@ -182,27 +200,37 @@ class EpochEnded(NamedTuple):
 
     def pack(self) -> bytes:
         numbers = (self.answer.epoch, self.answer.end_offset)
-        return pack_head(Kind.EPOCH_ENDED, self.channel, 0, self.leader_epoch, *numbers)
+        return pack_head(ReplicationKind.EPOCH_ENDED, self.channel, 0, self.leader_epoch, *numbers)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        answer = EpochEnd(LeaderEpoch(frame.first), Offset(frame.second))
+        return cls(frame.channel, LeaderEpoch(frame.leader_epoch), answer)
 
 
-class Batches(NamedTuple):
-    """What follows in the log; nothing of it where only what else is said here has changed."""
+class LeaderBatches(NamedTuple):
+    """The next batches of the log; none of them where only an offset has changed."""
 
     channel: int
     leader_epoch: LeaderEpoch
     next_offset: Offset
-    """The first that comes with the next frame of this channel."""
+    """The first offset that comes with the next frame of this channel."""
     high_watermark: Offset
     log_start_offset: Offset
-    """Of the leader. Where it lies above all that the follower has, the batches begin there."""
+    """The start of the leader's log. Where it lies above all that the follower has, the batches begin there."""
     leader_ms: int
     """Any time of the leader's own; it comes back with what answers the frame."""
     batches: Sequence[Buffer]
 
     def buffers(self) -> list[Buffer]:
-        size = sum(map(len, self.batches))
         numbers = (self.next_offset, self.high_watermark, self.log_start_offset, self.leader_ms)
-        return [pack_head(_BATCHES, self.channel, size, self.leader_epoch, *numbers), *self.batches]
+        return pack_batches(_BATCHES, self.channel, self.batches, self.leader_epoch, *numbers)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        following, watermark, start = Offset(frame.first), Offset(frame.second), Offset(frame.third)
+        epoch = LeaderEpoch(frame.leader_epoch)
+        return cls(frame.channel, epoch, following, watermark, start, frame.fourth, frame.payload)
 
 
 class Move(NamedTuple):
@@ -212,104 +240,75 @@ class Move(NamedTuple):
     leader_epoch: LeaderEpoch
 
     def pack(self) -> bytes:
-        return pack_head(Kind.MOVE, self.channel, 0, self.leader_epoch)
+        return pack_head(ReplicationKind.MOVE, self.channel, 0, self.leader_epoch)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        return cls(frame.channel, LeaderEpoch(frame.leader_epoch))
 
 
-class Failed(NamedTuple):
+class LeaderFailed(NamedTuple):
     """The channel is over; on channel `STREAM`, the stream."""
 
     channel: int
     error: HeadraceError
 
     def pack(self) -> bytes:
-        return _packed(Kind.FAILED, self.channel, to_problem(self.error))
+        return pack_object(ReplicationKind.FAILED, self.channel, to_problem(self.error))
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        """Raises BrokenSessionError."""
+        return cls(frame.channel, read_problem(frame.payload))
 
 
-class Heartbeat(NamedTuple):
+class LeaderHeartbeat(NamedTuple):
     """The leader lives."""
 
     leader_ms: int
 
     def pack(self) -> bytes:
-        return pack_head(Kind.HEARTBEAT, STREAM, 0, 0, self.leader_ms)
+        return pack_head(ReplicationKind.HEARTBEAT, STREAM, 0, 0, self.leader_ms)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        return cls(frame.first)
 
 
 FollowerMessage = Hello | Follow | AskEpochEnd | Fetch | Report | Unfollow | Alive
-LeaderMessage = EpochEnded | Batches | Move | Failed | Heartbeat
+LeaderMessage = EpochEnded | LeaderBatches | Move | LeaderFailed | LeaderHeartbeat
 
 
-def follower_reader() -> FrameReader:
-    """Of what followers send."""
-    return FrameReader(_FOLLOWERS)
+_ON_STREAM = (int(ReplicationKind.HELLO), int(ReplicationKind.ALIVE))
 
 
-def leader_reader() -> FrameReader:
-    """Of what leaders send."""
-    return FrameReader(_LEADERS)
+def _check_channel(frame: Frame) -> None:
+    if (frame.channel == STREAM) != (frame.kind in _ON_STREAM):
+        name = ReplicationKind(frame.kind).name
+        raise BrokenSessionError(f"{name} on channel {frame.channel}: HELLO and ALIVE alone are on channel 0")
 
 
-def follower_message(frame: Frame) -> FollowerMessage:
-    """Raises BrokenSessionError."""
-    channel, epoch = frame.channel, LeaderEpoch(frame.leader_epoch)
-    if (channel == STREAM) != (frame.kind in (Kind.HELLO, Kind.ALIVE)):
-        name = Kind(frame.kind).name
-        raise BrokenSessionError(f"{name} on channel {channel}: HELLO and ALIVE alone are on channel 0")
-    match frame.kind:
-        case Kind.REPORT:
-            return Report(channel, epoch, Ends(Offset(frame.first), Offset(frame.second)), frame.third)
-        case Kind.ALIVE:
-            return Alive(frame.first)
-        case Kind.FETCH:
-            return Fetch(channel, epoch, Offset(frame.first))
-        case Kind.ASK_EPOCH_END:
-            return AskEpochEnd(channel, epoch, LeaderEpoch(frame.first))
-        case Kind.FOLLOW:
-            said = read_object(frame.payload)
-            uid = said.get("topicUid")
-            if not isinstance(uid, str):
-                raise BrokenSessionError(f"FOLLOW's topicUid is {uid!r}: must be a string")
-            return Follow(channel, epoch, PartitionKey(TopicUid(uid), PartitionId(_number(said, "partition"))))
-        case Kind.UNFOLLOW:
-            return Unfollow(channel, epoch, _problem(frame.payload) if frame.payload else None)
-        case kind:
-            assert kind == Kind.HELLO, "the reader takes no other"
-            return Hello.parse(frame.payload)
-
-
-def leader_message(frame: Frame) -> LeaderMessage:
-    """Raises BrokenSessionError."""
-    channel, epoch = frame.channel, LeaderEpoch(frame.leader_epoch)
-    match frame.kind:
-        case Kind.BATCHES:
-            following, watermark, start = Offset(frame.first), Offset(frame.second), Offset(frame.third)
-            return Batches(channel, epoch, following, watermark, start, frame.fourth, frame.payload)
-        case Kind.HEARTBEAT:
-            return Heartbeat(frame.first)
-        case Kind.EPOCH_ENDED:
-            return EpochEnded(channel, epoch, EpochEnd(LeaderEpoch(frame.first), Offset(frame.second)))
-        case Kind.MOVE:
-            return Move(channel, epoch)
-        case kind:
-            assert kind == Kind.FAILED, "the reader takes no other"
-            return Failed(channel, _problem(frame.payload))
-
-
-def _problem(payload: Iterable[memoryview]) -> HeadraceError:
-    problem = read_object(payload)
-    status = problem.get("status")
-    return from_problem(problem, status if isinstance(status, int) else _NO_STATUS)
-
-
-def _number(said: dict[str, Any], name: str) -> int:
-    value = said.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise BrokenSessionError(f"{name} is {value!r}: must be a whole number from 0 on")
-    return value
-
-
-def _packed(kind: Kind, channel: int, said: dict[str, Any] | None, leader_epoch: int = 0) -> bytes:
-    document = json.dumps(said, separators=(",", ":")).encode() if said is not None else b""
-    return pack_head(kind, channel, len(document), leader_epoch) + document
+FROM_FOLLOWERS = MessageTable[FollowerMessage](
+    {
+        ReplicationKind.HELLO: (SESSION_JSON_BYTES_MAX, Hello.unpack),
+        ReplicationKind.FOLLOW: (SESSION_JSON_BYTES_MAX, Follow.unpack),
+        ReplicationKind.ASK_EPOCH_END: (0, AskEpochEnd.unpack),
+        ReplicationKind.FETCH: (0, Fetch.unpack),
+        ReplicationKind.REPORT: (0, Report.unpack),
+        ReplicationKind.UNFOLLOW: (SESSION_JSON_BYTES_MAX, Unfollow.unpack),
+        ReplicationKind.ALIVE: (0, Alive.unpack),
+    },
+    _check_channel,
+)
+FROM_LEADERS = MessageTable[LeaderMessage](
+    {
+        ReplicationKind.EPOCH_ENDED: (0, EpochEnded.unpack),
+        ReplicationKind.BATCHES: (BATCH_BYTES_MAX, LeaderBatches.unpack),
+        ReplicationKind.MOVE: (0, Move.unpack),
+        ReplicationKind.FAILED: (SESSION_JSON_BYTES_MAX, LeaderFailed.unpack),
+        ReplicationKind.HEARTBEAT: (0, LeaderHeartbeat.unpack),
+    }
+)
 
 
 _GAP_MS = 2 * REPLICATION_TICK_MS
@@ -331,7 +330,7 @@ class StreamSilence:
 
 
 class Pulse:
-    """What is done once in an interval: by default, to say oneself that one is alive."""
+    """A clock for what is done once in an interval; by default, for a sign of life."""
 
     def __init__(self, now_ms: int, interval_ms: int = REPLICATION_ALIVE_MS) -> None:
         self._interval_ms = interval_ms

@@ -1,11 +1,11 @@
-"""The messages of a session, as values and as the bytes of their frames, and the rules of its channels.
+"""The messages of a session, as values and as the bytes of their frames, and the ledger of a produce channel.
 
     client: OpenProduce, Produce, OpenFetch, Credit, Close
     broker: Opened, Produced, Batches, Failed, Closed, Heartbeat
 
-`client_reader` and `broker_reader` cut the frames of one direction out of the bytes; `client_message` and
-`broker_message` say what a frame means. Messages with batches give `buffers`, whose bodies are never joined; all
-others `pack` into one piece. Named tuples instead of dataclasses, because a broker makes several per batch.
+`FROM_CLIENTS` and `FROM_BROKERS` are the tables of both directions: they make readers, and messages of frames. Messages
+with batches give `buffers`, whose bodies are never joined; all others `pack` into one piece. Named tuples instead of
+dataclasses, because a broker makes several per batch.
 
     channel: going ── refused, or the answer to one is an error ──> failing ── all before it are answered ──> over
                └── closed ──> closing ── all are answered ──> over
@@ -15,15 +15,24 @@ order of the produces, each once; after the first failure nothing is taken, and 
 answered; the last message is `Failed` or `Closed`.
 """
 
-import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from enum import IntEnum
+from typing import Final, NamedTuple, Self
 
-from headrace.core.errors import BrokenSessionError, HeadraceError, ThrottledError, from_problem, to_problem
-from headrace.core.frames.frame import Buffer, Frame, FrameReader, Kind, pack_head
-from headrace.core.frames.session_terms import FetchTerms, ProduceTerms, Standing, read_object
+from headrace.core.errors import BrokenSessionError, HeadraceError, ThrottledError, to_problem
+from headrace.core.frames.frame import (
+    STREAM,
+    Buffer,
+    Frame,
+    MessageTable,
+    pack_batches,
+    pack_head,
+    pack_object,
+    read_problem,
+)
+from headrace.core.frames.session_terms import FetchTerms, ProduceTerms, Standing
 from headrace.core.limits import BATCH_BYTES_MAX, REQUEST_BODY_BYTES_MAX, SESSION_JSON_BYTES_MAX
 from headrace.core.types import LeaderEpoch, Offset
 
@@ -34,30 +43,30 @@ SESSION_PRODUCES_PENDING_MAX = 1024
 SESSION_FRAME_BYTES_MAX = REQUEST_BODY_BYTES_MAX
 """Batches in one PRODUCE."""
 
-
-SESSION = 0
-"""The channel of what concerns the session as a whole."""
+SESSION_MEDIA_TYPE: Final = "application/vnd.headrace.session"
+"""Content type of a session's request and of its answer."""
 NO_SEQUENCE = -1
 UNKNOWN_OFFSET = Offset(-1)
-_NO_STATUS = 500
 
-_CLIENTS = {
-    int(Kind.OPEN_PRODUCE): SESSION_JSON_BYTES_MAX,
-    int(Kind.PRODUCE): SESSION_FRAME_BYTES_MAX,
-    int(Kind.OPEN_FETCH): SESSION_JSON_BYTES_MAX,
-    int(Kind.CREDIT): 0,
-    int(Kind.CLOSE): 0,
-}
-_BROKERS = {
-    int(Kind.OPENED): SESSION_JSON_BYTES_MAX,
-    int(Kind.PRODUCED): 0,
-    int(Kind.BATCHES): BATCH_BYTES_MAX,
-    int(Kind.FAILED): SESSION_JSON_BYTES_MAX,
-    int(Kind.CLOSED): 0,
-    int(Kind.HEARTBEAT): 0,
-}
+
+class SessionKind(IntEnum):
+    """First byte of a frame. What brokers send has the highest bit set."""
+
+    OPEN_PRODUCE = 0x01
+    PRODUCE = 0x02
+    OPEN_FETCH = 0x03
+    CREDIT = 0x04
+    CLOSE = 0x05
+    OPENED = 0x81
+    PRODUCED = 0x82
+    BATCHES = 0x83
+    FAILED = 0x84
+    CLOSED = 0x85
+    HEARTBEAT = 0x86
+
+
 # An IntEnum's member costs `pack` a look-up.
-_PRODUCE, _PRODUCED, _BATCHES = int(Kind.PRODUCE), int(Kind.PRODUCED), int(Kind.BATCHES)
+_PRODUCE, _PRODUCED, _BATCHES = int(SessionKind.PRODUCE), int(SessionKind.PRODUCED), int(SessionKind.BATCHES)
 
 
 class OpenProduce(NamedTuple):
@@ -65,21 +74,29 @@ class OpenProduce(NamedTuple):
     terms: ProduceTerms
 
     def pack(self) -> bytes:
-        return _packed(Kind.OPEN_PRODUCE, self.channel, self.terms.to_json())
+        return pack_object(SessionKind.OPEN_PRODUCE, self.channel, self.terms.to_object())
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        """Raises BrokenSessionError, and InvalidRequestError where only the channel is refused."""
+        return cls(frame.channel, ProduceTerms.parse(frame.payload))
 
 
 class Produce(NamedTuple):
-    """Append these batches, all or none."""
+    """A request to append these batches, all or none."""
 
     channel: int
     sequence: int
-    """The client's own number of it: comes back with its answer."""
+    """The client's own number of the request, which comes back with its answer."""
     batches: Sequence[Buffer]
-    """Whole ones, in pieces."""
+    """The bytes of whole batches, in pieces."""
 
     def buffers(self) -> list[Buffer]:
-        size = sum(map(len, self.batches))
-        return [pack_head(_PRODUCE, self.channel, size, 0, self.sequence), *self.batches]
+        return pack_batches(_PRODUCE, self.channel, self.batches, 0, self.sequence)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        return cls(frame.channel, frame.first, frame.payload)
 
 
 class OpenFetch(NamedTuple):
@@ -87,7 +104,12 @@ class OpenFetch(NamedTuple):
     terms: FetchTerms
 
     def pack(self) -> bytes:
-        return _packed(Kind.OPEN_FETCH, self.channel, self.terms.to_json())
+        return pack_object(SessionKind.OPEN_FETCH, self.channel, self.terms.to_object())
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        """Raises BrokenSessionError, and InvalidRequestError where only the channel is refused."""
+        return cls(frame.channel, FetchTerms.parse(frame.payload))
 
 
 class Credit(NamedTuple):
@@ -97,16 +119,27 @@ class Credit(NamedTuple):
     nbytes: int
 
     def pack(self) -> bytes:
-        return pack_head(Kind.CREDIT, self.channel, 0, 0, self.nbytes)
+        return pack_head(SessionKind.CREDIT, self.channel, 0, 0, self.nbytes)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        """Raises BrokenSessionError."""
+        if frame.first <= 0:
+            raise BrokenSessionError(f"a CREDIT of {frame.first} bytes: must be 1 or more")
+        return cls(frame.channel, frame.first)
 
 
 class Close(NamedTuple):
-    """Nothing more is wanted of this channel; what was produced on it is still answered."""
+    """The end of a channel, by the client; what was produced on it is still answered."""
 
     channel: int
 
     def pack(self) -> bytes:
-        return pack_head(Kind.CLOSE, self.channel, 0)
+        return pack_head(SessionKind.CLOSE, self.channel, 0)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        return cls(frame.channel)
 
 
 class Opened(NamedTuple):
@@ -114,11 +147,16 @@ class Opened(NamedTuple):
     standing: Standing
 
     def pack(self) -> bytes:
-        return _packed(Kind.OPENED, self.channel, self.standing.to_json())
+        return pack_object(SessionKind.OPENED, self.channel, self.standing.to_object())
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        """Raises BrokenSessionError."""
+        return cls(frame.channel, Standing.parse(frame.payload))
 
 
 class Produced(NamedTuple):
-    """One PRODUCE is what its channel's acks ask for. Its batches follow each other from `base_offset` on."""
+    """The answer to one PRODUCE that is as safe as its channel's acks ask for; its batches begin at `base_offset`."""
 
     channel: int
     sequence: int
@@ -139,13 +177,18 @@ class Produced(NamedTuple):
             self.log_start_offset,
         )
 
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        base, last, start = Offset(frame.second), Offset(frame.third), Offset(frame.fourth)
+        return cls(frame.channel, frame.first, base, last, start, LeaderEpoch(frame.leader_epoch))
+
 
 class Batches(NamedTuple):
-    """The first may start below the offset that is due: its first records were seen, or never asked for."""
+    """The next batches. The first may start below the offset that is due: the client skips its first records."""
 
     channel: int
     next_offset: Offset
-    """The first that comes with the next frame of this channel."""
+    """The first offset that comes with the next frame of this channel."""
     high_watermark: Offset
     """`UNKNOWN_OFFSET` where a new leader does not know yet what is the latest."""
     log_start_offset: Offset
@@ -153,13 +196,17 @@ class Batches(NamedTuple):
     batches: Sequence[Buffer]
 
     def buffers(self) -> list[Buffer]:
-        size = sum(map(len, self.batches))
         numbers = (self.next_offset, self.high_watermark, self.log_start_offset)
-        return [pack_head(_BATCHES, self.channel, size, self.leader_epoch, *numbers), *self.batches]
+        return pack_batches(_BATCHES, self.channel, self.batches, self.leader_epoch, *numbers)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        following, watermark, start = Offset(frame.first), Offset(frame.second), Offset(frame.third)
+        return cls(frame.channel, following, watermark, start, LeaderEpoch(frame.leader_epoch), frame.payload)
 
 
 class Failed(NamedTuple):
-    """The channel is over; on channel `SESSION`, the session."""
+    """The channel is over; on channel `STREAM`, the session."""
 
     channel: int
     error: HeadraceError
@@ -167,8 +214,12 @@ class Failed(NamedTuple):
     """The first PRODUCE that is not done; all before it were answered. `NO_SEQUENCE` where there is none."""
 
     def pack(self) -> bytes:
-        problem = json.dumps(to_problem(self.error), separators=(",", ":")).encode()
-        return pack_head(Kind.FAILED, self.channel, len(problem), 0, self.sequence) + problem
+        return pack_object(SessionKind.FAILED, self.channel, to_problem(self.error), 0, self.sequence)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        """Raises BrokenSessionError."""
+        return cls(frame.channel, read_problem(frame.payload), frame.first)
 
 
 class Closed(NamedTuple):
@@ -177,102 +228,53 @@ class Closed(NamedTuple):
     channel: int
 
     def pack(self) -> bytes:
-        return pack_head(Kind.CLOSED, self.channel, 0)
+        return pack_head(SessionKind.CLOSED, self.channel, 0)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        return cls(frame.channel)
 
 
 class Heartbeat(NamedTuple):
-    """There is nothing to say, and the broker is alive."""
+    """A sign of life of a broker that has nothing else to say."""
 
     def pack(self) -> bytes:
-        return pack_head(Kind.HEARTBEAT, SESSION, 0)
+        return pack_head(SessionKind.HEARTBEAT, STREAM, 0)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> Self:
+        return cls()
 
 
 ClientMessage = OpenProduce | Produce | OpenFetch | Credit | Close
 BrokerMessage = Opened | Produced | Batches | Failed | Closed | Heartbeat
 
 
-def client_reader() -> FrameReader:
-    """Of what clients send."""
-    return FrameReader(_CLIENTS)
-
-
-def broker_reader(allocate: Callable[[int], memoryview] | None = None) -> FrameReader:
-    """Of what brokers send; `allocate` as `FrameReader` has it."""
-    return FrameReader(_BROKERS, allocate)
-
-
-def client_message(frame: Frame) -> ClientMessage:
-    """Raises BrokenSessionError, and InvalidRequestError where only the channel is refused."""
-    if frame.channel == SESSION:
+def _check_channel(frame: Frame) -> None:
+    if frame.channel == STREAM:
         raise BrokenSessionError("channel is 0, which is the session itself: number channels from 1")
-    match frame.kind:
-        case Kind.PRODUCE:
-            return Produce(frame.channel, frame.first, frame.payload)
-        case Kind.CREDIT:
-            if frame.first <= 0:
-                raise BrokenSessionError(f"a CREDIT of {frame.first} bytes: must be 1 or more")
-            return Credit(frame.channel, frame.first)
-        case Kind.CLOSE:
-            return Close(frame.channel)
-        case Kind.OPEN_PRODUCE:
-            return OpenProduce(frame.channel, ProduceTerms.parse(frame.payload))
-        case kind:
-            assert kind == Kind.OPEN_FETCH, "the reader takes no other"
-            return OpenFetch(frame.channel, FetchTerms.parse(frame.payload))
 
 
-def broker_message(frame: Frame) -> BrokerMessage:
-    """Raises BrokenSessionError."""
-    epoch, channel = LeaderEpoch(frame.leader_epoch), frame.channel
-    match frame.kind:
-        case Kind.PRODUCED:
-            base, last, start = Offset(frame.second), Offset(frame.third), Offset(frame.fourth)
-            return Produced(channel, frame.first, base, last, start, epoch)
-        case Kind.BATCHES:
-            following, watermark, start = Offset(frame.first), Offset(frame.second), Offset(frame.third)
-            return Batches(channel, following, watermark, start, epoch, frame.payload)
-        case Kind.OPENED:
-            return Opened(channel, Standing.parse(frame.payload))
-        case Kind.FAILED:
-            problem = read_object(frame.payload)
-            status = problem.get("status")
-            error = from_problem(problem, status if isinstance(status, int) else _NO_STATUS)
-            return Failed(channel, error, frame.first)
-        case Kind.CLOSED:
-            return Closed(channel)
-        case kind:
-            assert kind == Kind.HEARTBEAT, "the reader takes no other"
-            return Heartbeat()
-
-
-def _packed(kind: Kind, channel: int, document: bytes) -> bytes:
-    return pack_head(kind, channel, len(document)) + document
-
-
-class ChannelNumbering:
-    """Which channel a number means: one that was opened, or one that is over."""
-
-    def __init__(self, channels_max: int = SESSION_CHANNELS_MAX) -> None:
-        self._channels_max = channels_max
-        self.highest = 0
-
-    def take(self, channel: int, open_channels: int) -> None:
-        """A client opens `channel`. Raises BrokenSessionError, and ThrottledError where only the channel is refused."""
-        if channel <= self.highest:
-            raise BrokenSessionError(
-                f"channel {channel} is opened after channel {self.highest}: each needs a higher number than the last"
-            )
-        self.highest = channel
-        if open_channels >= self._channels_max:
-            raise ThrottledError(
-                f"this session has {self._channels_max} channels open, as many as it may; close some, or open another"
-                " session"
-            )
-
-    def check_was_opened(self, channel: int) -> None:
-        """Raises BrokenSessionError. What is said of a channel that is over is skipped."""
-        if channel > self.highest:
-            raise BrokenSessionError(f"channel {channel} was never opened: open it first")
+FROM_CLIENTS = MessageTable[ClientMessage](
+    {
+        SessionKind.OPEN_PRODUCE: (SESSION_JSON_BYTES_MAX, OpenProduce.unpack),
+        SessionKind.PRODUCE: (SESSION_FRAME_BYTES_MAX, Produce.unpack),
+        SessionKind.OPEN_FETCH: (SESSION_JSON_BYTES_MAX, OpenFetch.unpack),
+        SessionKind.CREDIT: (0, Credit.unpack),
+        SessionKind.CLOSE: (0, Close.unpack),
+    },
+    _check_channel,
+)
+FROM_BROKERS = MessageTable[BrokerMessage](
+    {
+        SessionKind.OPENED: (SESSION_JSON_BYTES_MAX, Opened.unpack),
+        SessionKind.PRODUCED: (0, Produced.unpack),
+        SessionKind.BATCHES: (BATCH_BYTES_MAX, Batches.unpack),
+        SessionKind.FAILED: (SESSION_JSON_BYTES_MAX, Failed.unpack),
+        SessionKind.CLOSED: (0, Closed.unpack),
+        SessionKind.HEARTBEAT: (0, Heartbeat.unpack),
+    }
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -291,7 +293,7 @@ class Ledger:
         """Produces that are not answered yet."""
         self._groups: deque[ProduceGroup] = deque()
         self._last_word: Failed | Closed | None = None
-        """Said when everything before it is answered."""
+        """The last message, sent when everything before it is answered."""
         self.is_over = False
 
     @property
@@ -299,7 +301,7 @@ class Ledger:
         return self._last_word is None and not self.is_over
 
     def check_room(self, collected: int) -> None:
-        """For one more produce beside those that are `collected` to be appended. Raises ThrottledError."""
+        """Raises ThrottledError where one more produce, beside the `collected` ones, is too many."""
         if self.pending + collected >= SESSION_PRODUCES_PENDING_MAX:
             raise ThrottledError(
                 f"{SESSION_PRODUCES_PENDING_MAX} produces of channel {self.channel} are not answered yet, as many as"
@@ -307,7 +309,7 @@ class Ledger:
             )
 
     def appended(self, group: ProduceGroup) -> None:
-        """These are written; they may be done already."""
+        """Add produces that are written; they may be done already."""
         assert self.takes_more, "after a failure nothing is appended"
         self.pending += len(group.answers)
         self._groups.append(group)
@@ -322,7 +324,7 @@ class Ledger:
             self._last_word = Closed(self.channel)
 
     def take(self) -> list[Produced | Failed | Closed]:
-        """What is to be said now, in this order."""
+        """Return the messages that are to be sent now, in this order."""
         said: list[Produced | Failed | Closed] = []
         while self._groups and self._groups[0].is_done:
             group = self._groups.popleft()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.fields import Fields
+from headrace.core.fields import BodyFields
 from headrace.core.groups.assignment import partitions_of
 from headrace.core.groups.entries import Image
 from headrace.core.groups.identity import TopicShape
@@ -52,7 +52,7 @@ def watermarks_request_object(partitions: Iterable[PartitionKey]) -> dict[str, A
 
 def parse_watermarks_request(body: object) -> list[PartitionKey]:
     """Parse a request. Raises InvalidRequestError."""
-    listed = Fields(body, "the request").objects("partitions")
+    listed = BodyFields(body, "the request").objects("partitions")
     if len(listed) > WATERMARKS_ASKED_MAX:
         raise InvalidRequestError(
             f"partitions has {len(listed)} entries: at most {WATERMARKS_ASKED_MAX}; ask in several requests",
@@ -74,7 +74,7 @@ def parse_watermarks(body: object) -> dict[PartitionKey, Watermarks]:
     """Parse an answer. Raises InvalidRequestError for what is no such answer."""
     return {
         _key(each): Watermarks(Offset(each.whole("logStartOffset")), Offset(each.whole("highWatermark")))
-        for each in Fields(body, "the answer").objects("partitions")
+        for each in BodyFields(body, "the answer").objects("partitions")
     }
 
 
@@ -82,7 +82,7 @@ def _key_object(partition: PartitionKey) -> dict[str, Any]:
     return {"topicUid": partition.uid, "partition": partition.partition}
 
 
-def _key(fields: Fields) -> PartitionKey:
+def _key(fields: BodyFields) -> PartitionKey:
     number = fields.whole("partition")
     if number >= TOPIC_PARTITIONS_MAX:
         raise InvalidRequestError(f"partition is {number}: from 0 to {TOPIC_PARTITIONS_MAX - 1}", field="partition")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, assert_never
 from urllib.parse import quote, urlencode
 
 from headrace.core.errors import InvalidRequestError, StaleTopicError, UnknownPartitionError, UnknownTopicError
-from headrace.core.fields import Fields
+from headrace.core.fields import BodyFields
 from headrace.core.groups.assignment import (
     Names,
     Subscription,
@@ -113,7 +113,7 @@ def type_query(group_type: GroupType) -> str:
 
 def parse_join(body: object, request: int, member: MemberId, client_address: str) -> JoinReceived:
     """Parse a join. Raises InvalidRequestError, as all of these do."""
-    fields = Fields(body, _BODY)
+    fields = BodyFields(body, _BODY)
     return JoinReceived(
         request,
         member,
@@ -126,7 +126,7 @@ def parse_join(body: object, request: int, member: MemberId, client_address: str
 
 def parse_heartbeat(body: object, request: int, member: MemberId, topics: Topics) -> HeartbeatReceived:
     """Parse a heartbeat. Raises UnknownTopicError for a topic without a uid as well."""
-    fields = Fields(body, _BODY)
+    fields = BodyFields(body, _BODY)
     says_anew = "topics" in fields or "topicPattern" in fields
     owned = frozenset(key for listed in fields.objects("owned") for key in _owned(listed, topics))
     return HeartbeatReceived(
@@ -145,7 +145,7 @@ def parse_commit(
     body: object, request: int, topics: Topics, group_type: GroupType = GroupType.CONSUMER
 ) -> CommitReceived:
     """Parse a commit. Raises UnknownTopicError, StaleTopicError and UnknownPartitionError as well."""
-    fields = Fields(body, _BODY)
+    fields = BodyFields(body, _BODY)
     member = MemberId(fields.text("memberId")) if "memberId" in fields else None
     if member is not None and group_type is not GroupType.CONSUMER:
         raise InvalidRequestError(
@@ -158,7 +158,7 @@ def parse_commit(
 
 def parse_reset(body: object, request: int, topics: Topics) -> ResetResolved:
     """Parse a reset. Raises what `parse_commit` raises."""
-    fields = Fields(body, _BODY)
+    fields = BodyFields(body, _BODY)
     reset = fields.text("id")
     if not reset:
         raise InvalidRequestError("id of the body is empty: name the reset, so that it is carried out once")
@@ -194,7 +194,7 @@ def reply_object(reply: Reply, names: Names) -> dict[str, Any]:
 
 def parse_membership(body: object) -> tuple[Membership, dict[TopicUid, str]]:
     """Parse a membership, with the names of the topics that are assigned."""
-    fields = Fields(body, ANSWER)
+    fields = BodyFields(body, ANSWER)
     listed = parse_listed(fields, "assignment") if "assignment" in fields else None
     membership = Membership(
         GroupEpoch(fields.whole("memberEpoch")),
@@ -207,7 +207,7 @@ def parse_membership(body: object) -> tuple[Membership, dict[TopicUid, str]]:
 
 
 def parse_offsets(body: object) -> tuple[TopicOffset, ...]:
-    fields = Fields(body, ANSWER)
+    fields = BodyFields(body, ANSWER)
     return tuple(
         TopicOffset(
             each.text("topic", ""),
@@ -222,7 +222,7 @@ def listed_object(listed: Iterable[TopicPartitions]) -> list[dict[str, Any]]:
     return [{"topic": each.topic, "topicUid": each.uid, "partitions": [*each.partitions]} for each in listed]
 
 
-def parse_listed(fields: Fields, name: str) -> tuple[TopicPartitions, ...]:
+def parse_listed(fields: BodyFields, name: str) -> tuple[TopicPartitions, ...]:
     """Parse partitions as the other side wrote them, with uids."""
     return tuple(
         TopicPartitions(
@@ -262,7 +262,7 @@ def _subscription_object(subscription: Subscription) -> dict[str, Any]:
     return {"topics": [*subscription.names], "topicPattern": subscription.pattern}
 
 
-def _subscription(fields: Fields) -> Subscription:
+def _subscription(fields: BodyFields) -> Subscription:
     return Subscription.parse(fields.texts("topics", []), fields.text("topicPattern", ""))
 
 
@@ -285,7 +285,7 @@ def _keys_asked(asked: str, topics: Topics) -> Iterable[PartitionKey]:
     return [PartitionKey(shape.uid, PartitionId(int(number))) for number in numbers.split(",")]
 
 
-def _uid(fields: Fields) -> TopicUid:
+def _uid(fields: BodyFields) -> TopicUid:
     """Return the uid; empty where there is none."""
     uid = fields.text("topicUid", "")
     if not _UID.fullmatch(uid):
@@ -296,7 +296,7 @@ def _uid(fields: Fields) -> TopicUid:
     return TopicUid(uid)
 
 
-def _owned(listed: Fields, topics: Topics) -> list[PartitionKey]:
+def _owned(listed: BodyFields, topics: Topics) -> list[PartitionKey]:
     """Parse what a member owns; its group judges that: topics that are gone, or came again, may be among it."""
     uid = _uid(listed) or topics[_named_topic(listed, topics)].uid
     return [PartitionKey(uid, PartitionId(partition)) for partition in listed.wholes("partitions")]
@@ -316,7 +316,7 @@ class _Known:
         return self._names.get(uid, "")
 
 
-def _offsets(fields: Fields, topics: Topics) -> dict[PartitionKey, OffsetValue]:
+def _offsets(fields: BodyFields, topics: Topics) -> dict[PartitionKey, OffsetValue]:
     found: dict[PartitionKey, OffsetValue] = {}
     known = _Known(topics)
     for each in fields.objects("offsets"):
@@ -330,7 +330,7 @@ def _offsets(fields: Fields, topics: Topics) -> dict[PartitionKey, OffsetValue]:
     return found
 
 
-def _committed_key(each: Fields, known: _Known) -> PartitionKey:
+def _committed_key(each: BodyFields, known: _Known) -> PartitionKey:
     partition, uid = PartitionId(each.whole("partition")), _uid(each)
     name = each.text("topic", "") if uid else _named_topic(each, known.topics)
     if name not in known.topics:
@@ -347,7 +347,7 @@ def _committed_key(each: Fields, known: _Known) -> PartitionKey:
     return PartitionKey(uid if shape is None else shape.uid, partition)
 
 
-def _named_topic(fields: Fields, topics: Topics) -> str:
+def _named_topic(fields: BodyFields, topics: Topics) -> str:
     return _known_topic(fields.text("topic"), topics)
 
 
@@ -357,7 +357,7 @@ def _known_topic(name: str, topics: Topics) -> str:
     return name
 
 
-def _offset_value(each: Fields) -> OffsetValue:
+def _offset_value(each: BodyFields) -> OffsetValue:
     return OffsetValue(
         Offset(each.whole("offset")),
         LeaderEpoch(each.whole("leaderEpoch", NO_LEADER)),

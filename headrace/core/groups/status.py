@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from headrace.core.fields import Fields
+from headrace.core.fields import BodyFields
 from headrace.core.groups.assignment import (
     Assignment,
     Names,
@@ -280,7 +280,7 @@ def group_object(report: GroupReport) -> dict[str, Any]:
 
 def parse_group(body: object, namespace: str) -> GroupReport:
     """Parse a description, which has no lags."""
-    fields = Fields(body, ANSWER)
+    fields = BodyFields(body, ANSWER)
     return GroupReport(
         group=GroupName(namespace, fields.text("group")),
         state=fields.one_of("state", GroupState),
@@ -307,7 +307,7 @@ def groups_object(summaries: Iterable[GroupSummary], unreachable: Iterable[Broke
 
 def parse_groups(body: object) -> tuple[tuple[GroupSummary, ...], tuple[BrokerId, ...]]:
     """Return the groups of a namespace, and the brokers that did not answer."""
-    fields = Fields(body, ANSWER)
+    fields = BodyFields(body, ANSWER)
     summaries = tuple(
         GroupSummary(
             each.text("group"),
@@ -325,7 +325,7 @@ def _silence_object(silence: Silence | None) -> dict[str, int]:
     return {} if silence is None else {"silentMs": silence.silent_ms, "expiresInMs": silence.expires_in_ms}
 
 
-def _parse_member(fields: Fields) -> MemberReport:
+def _parse_member(fields: BodyFields) -> MemberReport:
     return MemberReport(
         member=MemberId(fields.text("memberId")),
         instance=fields.text("instanceId", ""),

@@ -17,24 +17,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
-from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, HeadraceError
-from headrace.core.frames.frame import Buffer
+from headrace.core.errors import BrokerUnreachableError, HeadraceError
+from headrace.core.frames.channels import OpenChannels
+from headrace.core.frames.frame import STREAM, Buffer
 from headrace.core.frames.replication_messages import (
-    STREAM,
     Alive,
     AskEpochEnd,
-    Batches,
     EpochEnded,
-    Failed,
     Fetch,
     Follow,
-    Heartbeat,
     Hello,
-    Lane,
+    LeaderBatches,
+    LeaderFailed,
+    LeaderHeartbeat,
     LeaderMessage,
     Move,
     Pulse,
     Report,
+    StreamRole,
     StreamSilence,
     Unfollow,
 )
@@ -62,13 +62,13 @@ class Received(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Its channel is over: it belongs on the other stream."""
+    """The channel of a partition is over: it goes on on the other stream."""
 
     key: PartitionKey
 
 
 class Refused(NamedTuple):
-    """Its channel is over, and the leader says why."""
+    """The channel of a partition is over, by the leader, which says why."""
 
     key: PartitionKey
     error: HeadraceError
@@ -83,21 +83,20 @@ class _Channel:
     key: PartitionKey
     leader_epoch: LeaderEpoch
     reported: Ends | None = None
-    """What was last said, or is to be said with the next `take`."""
+    """The report that was last sent, or leaves with the next `take`."""
     unreported_bytes: int = 0
-    """Received since."""
+    """The bytes that were received since that report."""
 
 
 class FollowerStream:
-    def __init__(self, me: Seat, lane: Lane, now_ms: int) -> None:
-        self._said = [Hello(me, lane).pack()]
-        self._by_number: dict[int, _Channel] = {}
+    def __init__(self, me: Seat, role: StreamRole, now_ms: int) -> None:
+        self._said = [Hello(me, role).pack()]
+        self._by_number = OpenChannels[_Channel]()
         self._by_key: dict[PartitionKey, _Channel] = {}
         self._reports: dict[int, Ends] = {}
-        """By channel, that are to be said ..."""
+        """The reports, by channel, that leave with the next `take` ..."""
         self._held: dict[int, Ends] = {}
-        """... and that may wait."""
-        self._highest = STREAM
+        """... and those that may wait."""
         self._leader_ms = 0
         """The leader's time as it was last heard."""
         self._silence = StreamSilence(now_ms)
@@ -110,13 +109,12 @@ class FollowerStream:
 
     def open(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> None:
         assert key not in self._by_key, "an older channel is closed first"
-        self._highest += 1
-        channel = _Channel(self._highest, key, leader_epoch)
+        channel = _Channel(self._by_number.give_number(), key, leader_epoch)
         self._by_number[channel.number] = self._by_key[key] = channel
         self._said.append(Follow(channel.number, leader_epoch, key).pack())
 
     def close(self, key: PartitionKey, why: HeadraceError | None = None) -> None:
-        """Nothing more is wanted of it; `why` is what is wrong with what came. Nothing where it is over already."""
+        """End the channel of a partition, where there is one; `why` is the fault in what came."""
         channel = self._forget(self._by_key.get(key))
         if channel is not None:
             self._said.append(Unfollow(channel.number, channel.leader_epoch, why).pack())
@@ -150,7 +148,7 @@ class FollowerStream:
         self._held.pop(channel.number, None)
 
     def take(self) -> bytes:
-        """What is to be said now; empty where that is nothing."""
+        """Return the bytes to send now; empty where there are none."""
         said, self._said = self._said, []
         for number, ends in self._reports.items():
             channel = self._by_number[number]
@@ -159,7 +157,7 @@ class FollowerStream:
         return b"".join(said)
 
     def tick(self, now_ms: int) -> None:
-        """Every REPLICATION_TICK_MS. Raises BrokerUnreachableError where the leader has said nothing for too long."""
+        """Called every REPLICATION_TICK_MS. Raises BrokerUnreachableError where the leader was silent for too long."""
         if self._silence.lasts_too_long(now_ms):
             raise BrokerUnreachableError("the leader says nothing any more", unprocessed=False)
         if self._pulse.is_due(now_ms):
@@ -172,26 +170,26 @@ class FollowerStream:
         """Raises BrokenSessionError, and what the leader ends the stream with."""
         self._silence.heard(now_ms)
         match message:
-            case Batches(number, epoch, _, watermark, start, leader_ms, batches):
+            case LeaderBatches(number, epoch, _, watermark, start, leader_ms, batches):
                 self._leader_ms = leader_ms
-                channel = self._known(number)
+                channel = self._by_number.find(number)
                 if channel is None:
                     return None
                 channel.unreported_bytes += sum(map(len, batches))
                 return Received(channel.key, epoch, batches, watermark, start)
-            case Heartbeat(leader_ms):
+            case LeaderHeartbeat(leader_ms):
                 self._leader_ms = leader_ms
                 return None
             case EpochEnded(number, epoch, answer):
-                channel = self._known(number)
+                channel = self._by_number.find(number)
                 return EpochAnswered(channel.key, epoch, answer) if channel else None
             case Move(number):
-                channel = self._forget(self._known(number))
+                channel = self._forget(self._by_number.find(number))
                 return Moved(channel.key) if channel else None
-            case Failed(number, error):
+            case LeaderFailed(number, error):
                 if number == STREAM:
                     raise error
-                channel = self._forget(self._known(number))
+                channel = self._forget(self._by_number.find(number))
                 return Refused(channel.key, error) if channel else None
             case _:
                 assert_never(message)
@@ -199,11 +197,6 @@ class FollowerStream:
     def _channel(self, key: PartitionKey, leader_epoch: LeaderEpoch) -> _Channel | None:
         channel = self._by_key.get(key)
         return channel if channel is not None and channel.leader_epoch == leader_epoch else None
-
-    def _known(self, number: int) -> _Channel | None:
-        if number > self._highest or number == STREAM:
-            raise BrokenSessionError(f"the leader speaks of channel {number}: 1 to {self._highest} were opened")
-        return self._by_number.get(number)
 
     def _forget(self, channel: _Channel | None) -> _Channel | None:
         if channel is not None:

@@ -18,8 +18,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from headrace.core.errors import BrokenSessionError, DivergedLogError, NotReadyError
-from headrace.core.frames.replication_messages import Follow, Hello, Lane, Pulse, StreamSilence
-from headrace.core.frames.session_messages import ChannelNumbering
+from headrace.core.frames.channels import OpenChannels
+from headrace.core.frames.replication_messages import Follow, Hello, Pulse, StreamRole, StreamSilence
 from headrace.core.limits import REPLICATION_READ_BYTES
 from headrace.core.replication.isr import Ends
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionKey, Seat
@@ -31,7 +31,7 @@ REPLICATION_STREAM_BYTES_MAX = 8 << 20
 REPLICATION_BEHIND_BYTES_MAX = 16 << 20
 """A follower that was sent so much without reaching the end of the log catches up on a stream of its own."""
 REPLICATION_REPEAT_MS = 2_000
-"""How often at most a follower's sign of life counts as a report of each of its partitions."""
+"""The interval in which one sign of life of a follower counts as a report of each of its partitions."""
 REPLICATION_HELLO_MS_MAX = 5_000
 """A stream that has not said whose it is within this time ends, whatever else comes."""
 REPLICATION_CHANNELS_MAX = 1 << 14
@@ -43,19 +43,19 @@ _PIECES_PER_SECOND = 4
 
 class Throttle:
     def __init__(self, bytes_per_second: int | None) -> None:
-        """None: as fast as it goes."""
+        """None sets no limit."""
         self._bytes_per_second = bytes_per_second
         self._free_at_ms = 0
 
     @property
     def piece_bytes(self) -> int:
-        """How much to read at a time: a slow rate is kept in small pieces."""
+        """The bytes to read at a time: a slow rate is kept in small pieces."""
         if self._bytes_per_second is None:
             return REPLICATION_READ_BYTES
         return min(REPLICATION_READ_BYTES, self._bytes_per_second // _PIECES_PER_SECOND)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long until the next piece may be read."""
+        """Return the time until the next piece may be read."""
         return max(0, self._free_at_ms - now_ms)
 
     def took(self, nbytes: int, now_ms: int) -> None:
@@ -74,7 +74,7 @@ class Tip(NamedTuple):
 class Due(Enum):
     NOTHING = "nothing"
     LATER = "later"
-    """There are no batches, but something else to say: it may wait for others."""
+    """No batches, but an offset: it may wait for others."""
     NOW = "now"
 
 
@@ -87,9 +87,9 @@ class LeaderChannel:
         self.key = key
         self.leader_epoch = leader_epoch
         self.next_offset: Offset | None = None
-        """Where the next frame begins; None before FETCH."""
+        """The offset where the next frame begins; None before FETCH."""
         self.ends: Ends | None = None
-        """As last reported."""
+        """The ends that were last reported."""
         self.unreported_bytes = 0
         self._sent: deque[tuple[Offset, int]] = deque()
         """(end, bytes) of frames that are not reported."""
@@ -97,24 +97,24 @@ class LeaderChannel:
         self._told: tuple[Offset, Offset] | None = None
         """High watermark and log start, as last sent."""
         self._behind_bytes = 0
-        """Sent since it last had everything."""
+        """The bytes that were sent since the follower last had everything."""
         self._has_all = False
-        """It was sent everything that there was."""
+        """The follower was sent everything that there was."""
 
     def fetch(self, offset: Offset, tip: Tip) -> None:
-        """Both logs agree up to `offset`. Raises DivergedLogError."""
+        """Begin at `offset`, up to which both logs agree. Raises DivergedLogError."""
         if offset > tip.log_end:
             raise DivergedLogError(f"offset {offset} is not there: the leader's log ends at {tip.log_end}; agree first")
         self._forget_sent()
         self.next_offset, self._owes_frame, self._has_all, self._behind_bytes = offset, True, False, 0
 
     def start(self, tip: Tip) -> Offset:
-        """Where to read for the next frame: what was deleted before it was sent is left out."""
+        """Return the offset to read at for the next frame: what was deleted before it was sent is left out."""
         assert self.next_offset is not None, "only what is due is read"
         return max(self.next_offset, tip.log_start)
 
     def due(self, tip: Tip) -> Due:
-        """What is to be sent now."""
+        """Return whether a frame is to be sent now."""
         if self.next_offset is None:
             return Due.NOTHING
         if self._owes_frame or (self.next_offset < tip.log_end and self._has_room):
@@ -131,7 +131,7 @@ class LeaderChannel:
 
     @property
     def room_bytes(self) -> int:
-        """Of batches in the next frame; where the first batch is larger it is sent all the same."""
+        """The bytes of batches in the next frame; a first batch that is larger is sent all the same."""
         return max(1, REPLICATION_IN_FLIGHT_BYTES_MAX - self.unreported_bytes) if self._has_room else 0
 
     def sent(self, nbytes: int, next_offset: Offset, tip: Tip) -> bool:
@@ -144,7 +144,7 @@ class LeaderChannel:
             self._stream.unreported_bytes += nbytes
         self._has_all = next_offset >= tip.log_end
         self._behind_bytes = 0 if self._has_all else self._behind_bytes + nbytes
-        if self._stream.lane is Lane.CATCH_UP:
+        if self._stream.role is StreamRole.CATCH_UP:
             return self._has_all
         return self._behind_bytes > REPLICATION_BEHIND_BYTES_MAX
 
@@ -170,27 +170,26 @@ class LeaderStream:
     def __init__(self, now_ms: int) -> None:
         self._begun_ms = now_ms
         self._hello: Hello | None = None
-        self._numbering = ChannelNumbering(REPLICATION_CHANNELS_MAX)
-        self._channels: dict[int, LeaderChannel] = {}
+        self._channels = OpenChannels[LeaderChannel]()
         self._starved: dict[LeaderChannel, None] = {}
-        """They wait for room in the stream, in turn."""
+        """The channels that wait for room in the stream, in turn."""
         self.unreported_bytes = 0
         self.silence = StreamSilence(now_ms)
         self.pulse = Pulse(now_ms)
         self.repeats = Pulse(now_ms, REPLICATION_REPEAT_MS)
-        """When a sign of life counts as a report of every channel."""
+        """The clock of signs of life that count as a report of every channel."""
 
     @property
     def seat(self) -> Seat:
-        """Whose stream it is."""
+        """The follower of this stream."""
         return self._introduced.seat
 
     @property
-    def lane(self) -> Lane:
-        return self._introduced.lane
+    def role(self) -> StreamRole:
+        return self._introduced.role
 
     def is_late(self, now_ms: int) -> bool:
-        """Whether it should have said by now whose it is, whatever else it has said."""
+        """Return whether HELLO is overdue."""
         return self._hello is None and now_ms - self._begun_ms > REPLICATION_HELLO_MS_MAX
 
     def begin(self, hello: Hello, me: BrokerId, known: Incarnation | None) -> None:
@@ -212,15 +211,14 @@ class LeaderStream:
     def open(self, follow: Follow) -> LeaderChannel:
         """Raises BrokenSessionError, and ThrottledError where only the channel is refused."""
         self._introduced  # noqa: B018 - or it raises
-        self._numbering.take(follow.channel, len(self._channels))
+        self._channels.take_number(follow.channel, REPLICATION_CHANNELS_MAX)
         channel = LeaderChannel(self, follow.channel, follow.key, follow.leader_epoch)
         self._channels[channel.number] = channel
         return channel
 
     def find(self, number: int) -> LeaderChannel | None:
-        """None where it is over. Raises BrokenSessionError where it never was."""
-        self._numbering.check_was_opened(number)
-        return self._channels.get(number)
+        """Return a channel; None where it is over. Raises BrokenSessionError where it never was."""
+        return self._channels.find(number)
 
     def close(self, channel: LeaderChannel) -> None:
         del self._channels[channel.number]
@@ -228,14 +226,14 @@ class LeaderStream:
         channel.leave()
 
     def has_room_for(self, channel: LeaderChannel) -> bool:
-        """Whether a channel that lacks something may be sent more; if not, it is named by `take_fed` later."""
+        """Return whether a channel that lacks something may be sent more; if not, `take_fed` names it later."""
         if self.unreported_bytes < REPLICATION_STREAM_BYTES_MAX:
             return True
         self._starved[channel] = None
         return False
 
     def take_fed(self) -> list[LeaderChannel]:
-        """Those that waited for room, where there is some now."""
+        """Return the channels that waited for room, where there is some now."""
         if not self._starved or self.unreported_bytes >= REPLICATION_STREAM_BYTES_MAX:
             return []
         fed, self._starved = list(self._starved), {}

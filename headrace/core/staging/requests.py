@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from headrace.core.errors import InvalidRequestError
-from headrace.core.fields import Fields
+from headrace.core.fields import BodyFields
 from headrace.core.limits import COMMIT_WAIT_MS_MAX
 from headrace.core.staging.decisions import Decision, Share, StagedBatch, share_object
 from headrace.core.staging.writer_machine import CommitAsked, Status
@@ -52,7 +52,7 @@ def commit_body(batch: int, staging_uid: TopicUid, shares: Iterable[Share], *, w
 
 def parse_commit(body: object, request: int, writer: WriterName, staging_uid: TopicUid) -> CommitAsked:
     """`staging_uid`: of the staging topic as it is now. Raises InvalidRequestError."""
-    fields = Fields(body, _BODY)
+    fields = BodyFields(body, _BODY)
     uid = TopicUid(fields.text("stagingUid"))
     shares = tuple(_share(each, writer) for each in fields.objects("shares"))
     _check_shares(shares)
@@ -72,7 +72,7 @@ def status_object(status: Status) -> dict[str, Any]:
 
 
 def parse_status(body: object) -> Status:
-    fields = Fields(body, _ANSWER)
+    fields = BodyFields(body, _ANSWER)
     return Status(fields.whole("batch", -1), fields.truth("done"), tuple(fields.texts("dropped", [])))
 
 
@@ -86,12 +86,12 @@ def staging_object(staging: Staging) -> dict[str, Any]:
 
 
 def parse_staging(body: object) -> Staging:
-    fields = Fields(body, _ANSWER)
+    fields = BodyFields(body, _ANSWER)
     topic = TopicName(fields.text("namespace"), fields.text("topic"))
     return Staging(topic, TopicUid(fields.text("topicUid")), tuple(map(PartitionId, fields.wholes("partitions"))))
 
 
-def _share(fields: Fields, writer: WriterName) -> Share:
+def _share(fields: BodyFields, writer: WriterName) -> Share:
     key = PartitionKey(TopicUid(fields.text("topicUid")), PartitionId(fields.whole("partition")))
     return Share(fields.text("topic"), key, tuple(_batch(each, writer) for each in fields.lists("batches")))
 

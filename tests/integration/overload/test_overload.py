@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.frames.frame import Kind, pack_head
-from headrace.core.frames.session_messages import Opened, Produce
+from headrace.core.frames.frame import pack_head
+from headrace.core.frames.session_messages import Opened, Produce, SessionKind
 from headrace.core.records.columns import encode_batch, record_columns
 from headrace.http2.async_transport import AsyncTransport
 from headrace_broker.admission import Admission
@@ -216,7 +216,7 @@ async def test_should_keep_little_of_what_sessions_push_while_there_is_no_room_f
 ) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(patient(240)):
         hog = await stack.enter_async_context(session_at(cluster.url()))
-        hog.stream.send(pack_head(Kind.PRODUCE, 1, BUDGET_BYTES))  # So much it wants to send, and does not.
+        hog.stream.send(pack_head(SessionKind.PRODUCE, 1, BUDGET_BYTES))  # So much it wants to send, and does not.
         await eventually(lambda: held(cluster, "bodies") == BUDGET_BYTES // 2, "half of the room is taken")
         sessions = [await stack.enter_async_context(session_at(cluster.url())) for _ in range(SESSIONS)]
         for session in sessions:

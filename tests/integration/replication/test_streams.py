@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.core.errors import BrokerUnreachableError, CorruptLogError, NotEnoughReplicasError
-from headrace.core.frames.replication_messages import MEDIA_TYPE, Hello, Lane
+from headrace.core.frames.replication_messages import REPLICATION_MEDIA_TYPE, Hello, StreamRole
 from headrace.core.replication import leader_stream
 from headrace.core.replication.leader_stream import REPLICATION_BEHIND_BYTES_MAX, REPLICATION_IN_FLIGHT_BYTES_MAX
 from headrace.core.types import Acks
@@ -98,13 +98,13 @@ async def test_should_catch_up_beside_the_live_stream(tmp_path: Path) -> None:
             await apps[0].produce(bytes(MIB))
         await apps.start(2)
         await apps.agree(timeout_s=60)
-        await eventually(lambda: moves(apps[2]) == {Lane.LIVE: 1, Lane.CATCH_UP: 1}, "there and back")
-        await eventually(lambda: lanes_of(apps[2]) == {Lane.LIVE: 2, Lane.CATCH_UP: 0}, "all is live")
+        await eventually(lambda: moves(apps[2]) == {StreamRole.LIVE: 1, StreamRole.CATCH_UP: 1}, "there and back")
+        await eventually(lambda: lanes_of(apps[2]) == {StreamRole.LIVE: 2, StreamRole.CATCH_UP: 0}, "all is live")
 
 
-def moves(app: ReplicaApp) -> dict[Lane, int]:
+def moves(app: ReplicaApp) -> dict[StreamRole, int]:
     """Partitions that left each."""
-    return {lane: int(app.metric("headrace_broker_replication_moves_total", lane=lane.value)) for lane in Lane}
+    return {lane: int(app.metric("headrace_broker_replication_moves_total", lane=lane.value)) for lane in StreamRole}
 
 
 def forget_what_is_recent(patch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ async def test_should_keep_the_rate_at_which_others_catch_up(tmp_path: Path) -> 
         began_ms = monotonic_ms()
         await apps.start(1)
         await apps.agree(timeout_s=60)
-        await eventually(lambda: moves(apps[1])[Lane.CATCH_UP] == 1, "it has caught up")
+        await eventually(lambda: moves(apps[1])[StreamRole.CATCH_UP] == 1, "it has caught up")
         assert monotonic_ms() - began_ms > 500
 
 
@@ -240,7 +240,7 @@ async def test_should_give_up_a_leader_that_says_nothing_and_follow_again(apps: 
     await apps.agree()
     # As where the network drops everything: the follower hears of nothing, not even of the end of the connection.
     lanes = apps[2].streams._leaders[apps[0].seat]
-    stream = lanes[Lane.LIVE]._stream
+    stream = lanes[StreamRole.LIVE]._stream
     assert stream is not None
     stream._connection._transport.pause_reading()
     await apps[0].produce(b"b")
@@ -267,7 +267,7 @@ async def test_should_show_what_replication_does(apps: ReplicaApps) -> None:
     apps.lead(0)
     await apps[0].produce(b"a")
     await apps.agree()
-    assert lanes_of(apps[1]) == {Lane.LIVE: 1, Lane.CATCH_UP: 0}
+    assert lanes_of(apps[1]) == {StreamRole.LIVE: 1, StreamRole.CATCH_UP: 0}
     assert apps[0].metric("headrace_broker_replication_streams", follower="1", lane="live") == 1
     taken = [app.metric("headrace_broker_replication_bytes_in_total") for app in (apps[1], apps[2])]
     assert sum(taken) == apps[0].metric("headrace_broker_replication_bytes_out_total") > 0
@@ -292,7 +292,7 @@ async def test_should_follow_nobody_once_it_has_closed(apps: ReplicaApps) -> Non
     apps.lead(1)
     await apps[1].produce(b"b", acks=Acks.LEADER)
     await eventually(lambda: end_of(apps[0]) == 2, "another one has followed", 30)
-    assert (end_of(apps[2]), lanes_of(apps[2])) == (1, {Lane.LIVE: 0, Lane.CATCH_UP: 0})
+    assert (end_of(apps[2]), lanes_of(apps[2])) == (1, {StreamRole.LIVE: 0, StreamRole.CATCH_UP: 0})
 
 
 async def test_should_refuse_to_write_with_too_few(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ async def test_should_count_whoever_is_silent_but_alive_as_caught_up(apps: Repli
 
 async def nameless(app: ReplicaApp, transport: AsyncTransport) -> AsyncStream:
     """A stream of which nobody says whose it is."""
-    return await transport.open("POST", f"{app.url}/v1/sessions", headers={"content-type": MEDIA_TYPE})
+    return await transport.open("POST", f"{app.url}/v1/sessions", headers={"content-type": REPLICATION_MEDIA_TYPE})
 
 
 async def cut_off(stream: AsyncStream, says: bytes = b"") -> None:
@@ -354,7 +354,7 @@ async def test_should_cut_off_who_speaks_and_never_says_hello(
     monkeypatch.setattr(leader_stream, "REPLICATION_HELLO_MS_MAX", 600)
     async with AsyncTransport() as transport:
         stream = await nameless(apps[0], transport)
-        await cut_off(stream, says=Hello(apps[1].seat, Lane.LIVE).pack()[:-1])
+        await cut_off(stream, says=Hello(apps[1].seat, StreamRole.LIVE).pack()[:-1])
     assert apps[0].metric(UNKNOWN) == 0
 
 

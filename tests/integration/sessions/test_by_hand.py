@@ -6,7 +6,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
-from headrace.core.frames.session_messages import Batches, BrokerMessage, Opened, broker_message, broker_reader
+from headrace.core.frames.session_messages import FROM_BROKERS, Batches, BrokerMessage, Opened
 from headrace.core.records.raw import split_batches
 from tests.support import raw_session
 from tests.support.broker_app import BrokerApp
@@ -25,7 +25,7 @@ def examples(language: str) -> list[bytes]:
 class ByHand:
     def __init__(self, process: Process) -> None:
         self.process = process
-        self._reader = broker_reader()
+        self._reader = FROM_BROKERS.reader()
 
     async def say(self, data: bytes) -> None:
         assert self.process.stdin is not None
@@ -39,7 +39,7 @@ class ByHand:
         while len(messages) < count:
             piece = bytes.fromhex((await self.process.stdout.readline()).decode())
             data += piece
-            messages += map(broker_message, self._reader.receive(piece))
+            messages += map(FROM_BROKERS.message, self._reader.receive(piece))
         return data, messages
 
 

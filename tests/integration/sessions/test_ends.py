@@ -14,8 +14,18 @@ from headrace.core.errors import (
     SlowClientError,
     UnknownTopicError,
 )
-from headrace.core.frames.frame import HEAD_BYTES, MEDIA_TYPE, Kind, pack_head
-from headrace.core.frames.session_messages import Batches, Close, Closed, Credit, Failed, Opened, Produce
+from headrace.core.frames.frame import HEAD_BYTES, pack_head
+from headrace.core.frames.session_messages import (
+    SESSION_MEDIA_TYPE,
+    Batches,
+    Close,
+    Closed,
+    Credit,
+    Failed,
+    Opened,
+    Produce,
+    SessionKind,
+)
 from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.slow_clients import Pace, Patience
 from headrace_broker.clock import monotonic_ms
@@ -35,13 +45,13 @@ BATCH = batch_of(b"a")
 
 async def test_should_ask_for_http_2_and_for_the_media_type(app: BrokerApp) -> None:
     url = app.url.replace(app.url.partition("/v1")[2], "/sessions")
-    answer = await asyncio.to_thread(http, "POST", url, b"", {"Content-Type": MEDIA_TYPE})
+    answer = await asyncio.to_thread(http, "POST", url, b"", {"Content-Type": SESSION_MEDIA_TYPE})
     assert (answer.status, answer.json["field"]) == (400, "HTTP version")
     assert "a session needs HTTP/2" in answer.json["detail"]
     async with AsyncTransport() as transport:
         refused = await transport.request("POST", url, headers={"Content-Type": "application/json"})
         assert (refused.status, json.loads(await refused.read())["field"]) == (400, "Content-Type")
-        refused = await transport.request("POST", url + "?x=1", headers={"Content-Type": MEDIA_TYPE})
+        refused = await transport.request("POST", url + "?x=1", headers={"Content-Type": SESSION_MEDIA_TYPE})
         assert (refused.status, json.loads(await refused.read())["field"]) == (400, "x")
 
 
@@ -49,8 +59,8 @@ async def test_should_ask_for_http_2_and_for_the_media_type(app: BrokerApp) -> N
     ("data", "said"),
     [
         (pack_head(0x77, 1, 0), "frame type 0x77 is unknown"),
-        (pack_head(Kind.OPEN_FETCH, 1, 1 << 30), "length is 1073741824"),
-        (pack_head(Kind.OPEN_FETCH, 1, 1) + b"{", "not JSON"),
+        (pack_head(SessionKind.OPEN_FETCH, 1, 1 << 30), "length is 1073741824"),
+        (pack_head(SessionKind.OPEN_FETCH, 1, 1) + b"{", "not JSON"),
         (Credit(5, 1).pack(), "channel 5 was never opened"),
         (packed(to_produce(0)), "number channels from 1|is opened after"),
         (packed(to_produce(1)) + Credit(1, 1).pack(), "channel 1 is no channel for CREDIT"),
@@ -70,7 +80,7 @@ async def test_should_end_a_session_that_breaks_the_rules(app: BrokerApp, data: 
 
 async def test_should_end_a_session_within_a_frame(app: BrokerApp) -> None:
     async with session_at(app.url) as session:
-        session.stream.send(pack_head(Kind.CLOSE, 1, 0)[:-1], ended=True)
+        session.stream.send(pack_head(SessionKind.CLOSE, 1, 0)[:-1], ended=True)
         (failed,) = await session.rest()
         assert isinstance(failed, Failed)
         assert "ended within a frame" in str(failed.error)
@@ -99,7 +109,7 @@ async def test_should_refuse_a_channel_by_itself(app: BrokerApp) -> None:
     document = b'{"namespace":"default","topic":"flights","partition":0,"acks":2}'
     async with session_at(app.url) as session:
         session.say(to_produce(1, topic="nothing"), to_fetch(2, partition=7))
-        session.stream.send(pack_head(Kind.OPEN_PRODUCE, 3, len(document)) + document)
+        session.stream.send(pack_head(SessionKind.OPEN_PRODUCE, 3, len(document)) + document)
         session.say(Produce(1, 1, [BATCH]), to_produce(4), Produce(4, 1, [BATCH]))
         failed = [await session.failed(channel) for channel in (1, 2, 3)]
         assert isinstance(failed[0].error, UnknownTopicError)
@@ -215,7 +225,7 @@ async def test_should_end_when_the_broker_drains(app: BrokerApp) -> None:
         assert refused.status == 503
 
 
-HEADERS = {"Content-Type": MEDIA_TYPE}
+HEADERS = {"Content-Type": SESSION_MEDIA_TYPE}
 
 
 async def test_should_hold_up_no_stop_when_a_client_does_not_read(app: BrokerApp) -> None:

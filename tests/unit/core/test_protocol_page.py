@@ -4,19 +4,19 @@ import re
 import struct
 from pathlib import Path
 
-from headrace.core.frames.frame import HEAD_BYTES, MEDIA_TYPE, Kind, pack_head
+from headrace.core.frames.frame import HEAD_BYTES, pack_head
 from headrace.core.frames.session_messages import (
+    FROM_BROKERS,
+    FROM_CLIENTS,
     SESSION_CHANNELS_MAX,
     SESSION_FRAME_BYTES_MAX,
+    SESSION_MEDIA_TYPE,
     SESSION_PRODUCES_PENDING_MAX,
     Credit,
     OpenProduce,
     Produce,
     Produced,
-    broker_message,
-    broker_reader,
-    client_message,
-    client_reader,
+    SessionKind,
 )
 from headrace.core.frames.session_terms import FetchTerms, ProduceTerms
 from headrace.core.limits import SESSION_JSON_BYTES_MAX
@@ -49,11 +49,11 @@ def test_should_find_every_field_of_the_head_where_the_table_says() -> None:
 
 def test_should_name_every_type() -> None:
     said = re.findall(r"^\| (0x\w\w) \| (\w+) \|", SECTION, re.MULTILINE)
-    assert {name: int(number, 16) for number, name in said} == {kind.name: kind.value for kind in Kind}
+    assert {name: int(number, 16) for number, name in said} == {kind.name: kind.value for kind in SessionKind}
 
 
 def test_should_name_the_limits_and_the_media_type() -> None:
-    assert f"`Content-Type: {MEDIA_TYPE}`" in SECTION
+    assert f"`Content-Type: {SESSION_MEDIA_TYPE}`" in SECTION
     assert f"429 above {SESSIONS_MAX} sessions" in SECTION
     assert f"{SESSION_CHANNELS_MAX} channels open at most" in SECTION
     assert f"up to {SESSION_PRODUCES_PENDING_MAX} unanswered ones" in SECTION
@@ -65,15 +65,15 @@ def test_should_name_the_limits_and_the_media_type() -> None:
 
 def test_should_read_the_examples_as_they_are_described() -> None:
     opening, produce, produced, credit = examples()
-    (frame,) = client_reader().receive(opening)
+    (frame,) = FROM_CLIENTS.reader().receive(opening)
     assert b"".join(frame.payload) == b'{"namespace":"default","topic":"flights","partition":0}'
-    assert client_message(frame) == OpenProduce(1, ProduceTerms(FLIGHTS, PartitionId(0)))
-    (frame,) = client_reader().receive(produce + bytes(640))
-    assert client_message(frame) == Produce(1, 7, frame.payload)
-    (frame,) = broker_reader().receive(produced)
-    assert broker_message(frame) == Produced(1, 7, Offset(5), Offset(5), Offset(0), LeaderEpoch(1))
-    (frame,) = client_reader().receive(credit)
-    assert client_message(frame) == Credit(2, 640)
+    assert FROM_CLIENTS.message(frame) == OpenProduce(1, ProduceTerms(FLIGHTS, PartitionId(0)))
+    (frame,) = FROM_CLIENTS.reader().receive(produce + bytes(640))
+    assert FROM_CLIENTS.message(frame) == Produce(1, 7, frame.payload)
+    (frame,) = FROM_BROKERS.reader().receive(produced)
+    assert FROM_BROKERS.message(frame) == Produced(1, 7, Offset(5), Offset(5), Offset(0), LeaderEpoch(1))
+    (frame,) = FROM_CLIENTS.reader().receive(credit)
+    assert FROM_CLIENTS.message(frame) == Credit(2, 640)
 
 
 def test_should_take_the_fetch_that_the_text_opens() -> None:

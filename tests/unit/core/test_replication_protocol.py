@@ -4,20 +4,18 @@ import re
 from pathlib import Path
 
 from headrace.core.frames.replication_messages import (
-    MEDIA_TYPE,
+    FROM_FOLLOWERS,
+    FROM_LEADERS,
     REPLICATION_ALIVE_MS,
+    REPLICATION_MEDIA_TYPE,
     REPLICATION_SILENCE_MS_MAX,
-    Batches,
     Fetch,
     Follow,
     Hello,
-    Kind,
-    Lane,
+    LeaderBatches,
+    ReplicationKind,
     Report,
-    follower_message,
-    follower_reader,
-    leader_message,
-    leader_reader,
+    StreamRole,
 )
 from headrace.core.replication.follower_stream import REPLICATION_UNREPORTED_BYTES
 from headrace.core.replication.isr import Ends
@@ -46,12 +44,12 @@ def examples() -> list[bytes]:
 
 def test_should_name_every_type() -> None:
     said = re.findall(r"^\| (0x\w\w) \| (\w+) \|", SECTION, re.MULTILINE)
-    assert {name: int(number, 16) for number, name in said} == {kind.name: kind.value for kind in Kind}
+    assert {name: int(number, 16) for number, name in said} == {kind.name: kind.value for kind in ReplicationKind}
 
 
 def test_should_name_the_media_type_and_the_lanes() -> None:
-    assert f"`Content-Type: {MEDIA_TYPE}`" in SECTION
-    assert " or ".join(f"`{lane}`" for lane in Lane) in SECTION
+    assert f"`Content-Type: {REPLICATION_MEDIA_TYPE}`" in SECTION
+    assert " or ".join(f"`{lane}`" for lane in StreamRole) in SECTION
 
 
 def test_should_name_the_limits() -> None:
@@ -69,14 +67,14 @@ def test_should_name_the_limits() -> None:
 
 def test_should_show_the_bytes_that_are_sent() -> None:
     hello, follow, fetch, batches, report = examples()
-    sent = [follower_message(frame) for frame in follower_reader().receive(hello + follow + fetch + report)]
+    sent = [FROM_FOLLOWERS.message(frame) for frame in FROM_FOLLOWERS.reader().receive(hello + follow + fetch + report)]
     assert sent == [
-        Hello(seat(2, 5), Lane.LIVE),
+        Hello(seat(2, 5), StreamRole.LIVE),
         Follow(1, EPOCH, PartitionKey(TopicUid("5f3c"), PartitionId(0))),
         Fetch(1, EPOCH, Offset(5)),
         Report(1, EPOCH, Ends(Offset(6), Offset(5)), 1000),
     ]
     batch = bytes(BATCH_BYTES)
-    reader = leader_reader()
-    [answer] = [leader_message(frame) for frame in reader.receive(batches + batch)]
-    assert answer == Batches(1, EPOCH, Offset(6), Offset(5), Offset(0), 1000, [batch])
+    reader = FROM_LEADERS.reader()
+    [answer] = [FROM_LEADERS.message(frame) for frame in reader.receive(batches + batch)]
+    assert answer == LeaderBatches(1, EPOCH, Offset(6), Offset(5), Offset(0), 1000, [batch])

@@ -11,15 +11,7 @@ from headrace.client.transport.calls import Fetched
 from headrace.client.transport.metadata import PartitionLayout, TopicLayout
 from headrace.core.errors import BrokerUnreachableError, NotLeaderError
 from headrace.core.frames.frame import Frame
-from headrace.core.frames.session_messages import (
-    Batches,
-    Close,
-    Credit,
-    Failed,
-    OpenFetch,
-    client_message,
-    client_reader,
-)
+from headrace.core.frames.session_messages import FROM_CLIENTS, Batches, Close, Credit, Failed, OpenFetch
 from headrace.core.types import LeaderEpoch, Offset
 
 LAYOUT = TopicLayout("flights", "uid-1", 1 << 20, (PartitionLayout("http://a:1", 3),), 0)
@@ -69,7 +61,7 @@ def test_should_leave_a_channel_alone_when_an_ask_of_an_earlier_time_comes_late(
 
 
 def said(data: bytes) -> list[object]:
-    return [client_message(frame) for frame in client_reader().receive(data)]
+    return [FROM_CLIENTS.message(frame) for frame in FROM_CLIENTS.reader().receive(data)]
 
 
 def whole(message: Batches) -> bytes:

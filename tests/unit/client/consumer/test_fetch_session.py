@@ -8,15 +8,7 @@ from headrace.client.transport import calls
 from headrace.client.transport.calls import Fetched
 from headrace.client.transport.metadata import PartitionLayout, TopicLayout
 from headrace.core.errors import BrokerUnreachableError, NotLeaderError
-from headrace.core.frames.session_messages import (
-    Batches,
-    Close,
-    Credit,
-    Failed,
-    OpenFetch,
-    client_message,
-    client_reader,
-)
+from headrace.core.frames.session_messages import FROM_CLIENTS, Batches, Close, Credit, Failed, OpenFetch
 from headrace.core.limits import FETCH_LONG_POLL_MS
 from headrace.core.types import LeaderEpoch, Offset
 
@@ -39,7 +31,7 @@ def pushed(channel: FetchChannel, next_offset: int, size: int = 10) -> bytes:
 
 
 def said(session: FetchSession) -> list[object]:
-    return [client_message(frame) for frame in client_reader().receive(session.outgoing())]
+    return [FROM_CLIENTS.message(frame) for frame in FROM_CLIENTS.reader().receive(session.outgoing())]
 
 
 def test_should_open_where_it_is_asked_and_give_what_is_pushed_to_those_who_ask() -> None:

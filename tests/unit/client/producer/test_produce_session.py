@@ -10,16 +10,15 @@ from headrace.client.record import TopicPartition
 from headrace.client.transport import calls
 from headrace.client.transport.metadata import PartitionLayout, TopicLayout
 from headrace.core.errors import BrokerUnreachableError, HeadraceError, NotLeaderError, NotReadyError
+from headrace.core.frames.frame import STREAM
 from headrace.core.frames.session_messages import (
-    SESSION,
+    FROM_CLIENTS,
     Closed,
     Failed,
     Heartbeat,
     OpenProduce,
     Produce,
     Produced,
-    client_message,
-    client_reader,
 )
 from headrace.core.types import LeaderEpoch, Offset
 
@@ -49,7 +48,7 @@ def test_should_say_where_it_writes_and_number_what_it_sends() -> None:
     session = ProduceSession("http://a:1")
     channel, opening = session.open(P1, calls.produce_terms("default", LAYOUT, 1, "1", 500))
     body = [opening, *channel.produce(ThreadRows(P1, 0), [b"ba", b"tch"]), *channel.produce(ThreadRows(P1, 0), [b"2"])]
-    messages = [client_message(frame) for frame in client_reader().receive(b"".join(body))]
+    messages = [FROM_CLIENTS.message(frame) for frame in FROM_CLIENTS.reader().receive(b"".join(body))]
     first, second, third = messages
     assert isinstance(first, OpenProduce)
     assert (first.terms.acks.value, first.terms.timeout_ms, first.terms.fence.topic_uid) == ("1", 500, "uid-1")
@@ -93,7 +92,7 @@ def test_should_give_back_all_from_the_first_that_failed_on() -> None:
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        (Failed(SESSION, NotReadyError("draining")).pack(), NotReadyError),
+        (Failed(STREAM, NotReadyError("draining")).pack(), NotReadyError),
         (bytes(48), BrokerUnreachableError),
         (Produced(1, 9, Offset(0), Offset(0), Offset(0), LeaderEpoch(3)).pack() * 2, BrokerUnreachableError),
     ],

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import BrokenSessionError, HeadraceError, NotLeaderError, NotReadyError, ThrottledError
+from headrace.core.frames.channels import OpenChannels
+from headrace.core.frames.frame import STREAM
 from headrace.core.frames.session_messages import (
     NO_SEQUENCE,
-    SESSION_CHANNELS_MAX,
     SESSION_PRODUCES_PENDING_MAX,
-    ChannelNumbering,
     Closed,
     Failed,
     Ledger,
@@ -119,14 +119,17 @@ def test_should_bound_what_is_pending() -> None:
 
 
 def test_should_number_channels_upwards() -> None:
-    numbering = ChannelNumbering()
-    numbering.take(1, 0)
-    numbering.take(5, 1)
-    numbering.check_was_opened(3)
+    channels = OpenChannels[str]()
+    channels.take_number(1, 2)
+    channels.take_number(5, 2)
+    channels[5] = "the fifth"
+    assert (channels.find(5), channels.find(3)) == ("the fifth", None)
     with pytest.raises(BrokenSessionError, match="channel 5 is opened after channel 5"):
-        numbering.take(5, 1)
-    with pytest.raises(BrokenSessionError, match="channel 6 was never opened"):
-        numbering.check_was_opened(6)
-    with pytest.raises(ThrottledError, match="close some, or open another session"):
-        numbering.take(6, SESSION_CHANNELS_MAX)
-    numbering.check_was_opened(6)
+        channels.take_number(5, 2)
+    for number in (STREAM, 6):
+        with pytest.raises(BrokenSessionError, match=f"channel {number} was never opened"):
+            channels.find(number)
+    with pytest.raises(ThrottledError, match="has 1 channels open, as many as it may; close some, or open another"):
+        channels.take_number(6, 1)
+    assert channels.find(6) is None
+    assert channels.give_number() == 7

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import BrokenSessionError
-from headrace.core.frames.frame import HEAD_BYTES, Frame, FrameReader, Kind, pack_head
+from headrace.core.frames.frame import HEAD_BYTES, Frame, FrameReader, pack_head
+from headrace.core.frames.session_messages import SessionKind
 
-BOUNDS = {int(Kind.PRODUCE): 1000, int(Kind.CLOSE): 0}
+BOUNDS = {int(SessionKind.PRODUCE): 1000, int(SessionKind.CLOSE): 0}
 
 
 def whole(frame: Frame) -> tuple[int, int, int, int, bytes]:
@@ -35,7 +36,7 @@ def received(data: bytes, places: list[int], allocate: Callable[[int], memoryvie
 def test_should_find_the_same_frames_wherever_chunks_end(payloads: list[bytes | None], places: list[int]) -> None:
     data, expected = b"", []
     for number, payload in enumerate(payloads):
-        kind = Kind.CLOSE if payload is None else Kind.PRODUCE
+        kind = SessionKind.CLOSE if payload is None else SessionKind.PRODUCE
         sent = payload or b""
         data += pack_head(kind, number, len(sent), 7, -number) + sent
         expected.append((kind, number, 7, -number, sent))
@@ -48,19 +49,19 @@ def test_should_find_the_same_frames_wherever_chunks_end(payloads: list[bytes | 
 
 
 def test_should_find_frames_when_every_byte_is_a_chunk() -> None:
-    data = pack_head(Kind.PRODUCE, 1, 3) + b"abc" + pack_head(Kind.CLOSE, 1, 0)
+    data = pack_head(SessionKind.PRODUCE, 1, 3) + b"abc" + pack_head(SessionKind.CLOSE, 1, 0)
     assert [whole(frame)[-1] for frame in received(data, list(range(len(data))))] == [b"abc", b""]
 
 
 def test_should_view_payloads_where_they_arrived() -> None:
-    chunk = bytearray(pack_head(Kind.PRODUCE, 1, 3) + b"abc")
+    chunk = bytearray(pack_head(SessionKind.PRODUCE, 1, 3) + b"abc")
     (frame,) = FrameReader(BOUNDS).receive(chunk)
     chunk[HEAD_BYTES] = ord("x")
     assert b"".join(frame.payload) == b"xbc"
 
 
 def test_should_copy_payloads_into_memory_that_it_is_given() -> None:
-    memory, chunk = bytearray(3), bytearray(pack_head(Kind.PRODUCE, 1, 3) + b"abc")
+    memory, chunk = bytearray(3), bytearray(pack_head(SessionKind.PRODUCE, 1, 3) + b"abc")
     (frame,) = FrameReader(BOUNDS, lambda nbytes: memoryview(memory)[:nbytes]).receive(chunk)
     chunk[HEAD_BYTES] = ord("x")
     assert (bytes(memory), b"".join(frame.payload)) == (b"abc", b"abc")
@@ -68,14 +69,14 @@ def test_should_copy_payloads_into_memory_that_it_is_given() -> None:
 
 def test_should_say_what_is_missing_before_it_comes() -> None:
     reader = FrameReader(BOUNDS)
-    assert list(reader.receive(pack_head(Kind.PRODUCE, 1, 100)[:-1])) == []
+    assert list(reader.receive(pack_head(SessionKind.PRODUCE, 1, 100)[:-1])) == []
     assert (reader.missing_bytes, reader.is_between_frames) == (0, False)
-    assert list(reader.receive(pack_head(Kind.PRODUCE, 1, 100)[-1:] + b"abc")) == []
+    assert list(reader.receive(pack_head(SessionKind.PRODUCE, 1, 100)[-1:] + b"abc")) == []
     assert (reader.missing_bytes, reader.is_between_frames) == (97, False)
 
 
 def test_should_tell_a_single_whole_frame() -> None:
-    whole, reader = pack_head(Kind.PRODUCE, 1, 3) + b"abc", FrameReader(BOUNDS)
+    whole, reader = pack_head(SessionKind.PRODUCE, 1, 3) + b"abc", FrameReader(BOUNDS)
     assert reader.is_one_frame(whole)
     assert not any(map(reader.is_one_frame, (whole[:-1], whole[:20], whole + whole, b"")))
     assert not list(reader.receive(b"\2"))
@@ -92,7 +93,7 @@ def test_should_tell_a_single_whole_frame() -> None:
     ],
 )
 def test_should_refuse_a_frame_by_its_head(at: int, code: str, value: int, said: str) -> None:
-    head = bytearray(pack_head(Kind.PRODUCE, 1, 0))
+    head = bytearray(pack_head(SessionKind.PRODUCE, 1, 0))
     struct.pack_into("<" + code, head, at, value)
     with pytest.raises(BrokenSessionError, match=said):
         list(FrameReader(BOUNDS).receive(head))

@@ -7,24 +7,22 @@ import pytest
 from headrace.core.errors import BrokenSessionError, CorruptLogError, DivergedLogError, HeadraceError
 from headrace.core.frames.frame import Frame, pack_head
 from headrace.core.frames.replication_messages import (
+    FROM_FOLLOWERS,
+    FROM_LEADERS,
     Alive,
     AskEpochEnd,
-    Batches,
     EpochEnded,
-    Failed,
     Fetch,
     Follow,
-    Heartbeat,
     Hello,
-    Kind,
-    Lane,
+    LeaderBatches,
+    LeaderFailed,
+    LeaderHeartbeat,
     Move,
+    ReplicationKind,
     Report,
+    StreamRole,
     Unfollow,
-    follower_message,
-    follower_reader,
-    leader_message,
-    leader_reader,
 )
 from headrace.core.log.epochs import EpochEnd
 from headrace.core.replication.isr import Ends
@@ -34,8 +32,8 @@ from tests.support.partition_sets import seat
 EPOCH = LeaderEpoch(7)
 KEY = PartitionKey(TopicUid("uid-1"), PartitionId(3))
 FOLLOWERS = [
-    Hello(seat(2, 5), Lane.LIVE),
-    Hello(seat(2, 5), Lane.CATCH_UP),
+    Hello(seat(2, 5), StreamRole.LIVE),
+    Hello(seat(2, 5), StreamRole.CATCH_UP),
     Follow(1, EPOCH, KEY),
     AskEpochEnd(1, EPOCH, LeaderEpoch(4)),
     Fetch(1, EPOCH, Offset(17)),
@@ -46,78 +44,93 @@ FOLLOWERS = [
 LEADERS = [
     EpochEnded(1, EPOCH, EpochEnd(LeaderEpoch(4), Offset(11))),
     Move(1, EPOCH),
-    Heartbeat(1234),
+    LeaderHeartbeat(1234),
 ]
 
 
 def frame_of_follower(sent: bytes) -> Frame:
-    [frame] = follower_reader().receive(sent)
+    [frame] = FROM_FOLLOWERS.reader().receive(sent)
     return frame
 
 
 def frame_of_leader(sent: bytes) -> Frame:
-    [frame] = leader_reader().receive(sent)
+    [frame] = FROM_LEADERS.reader().receive(sent)
     return frame
 
 
 @pytest.mark.parametrize("message", FOLLOWERS, ids=lambda message: type(message).__name__)
 def test_should_read_what_a_follower_says(message: Any) -> None:
-    assert follower_message(frame_of_follower(message.pack())) == message
+    assert FROM_FOLLOWERS.message(frame_of_follower(message.pack())) == message
 
 
 @pytest.mark.parametrize("message", LEADERS, ids=lambda message: type(message).__name__)
 def test_should_read_what_a_leader_says(message: Any) -> None:
-    assert leader_message(frame_of_leader(message.pack())) == message
+    assert FROM_LEADERS.message(frame_of_leader(message.pack())) == message
 
 
 def test_should_carry_batches_as_they_arrived() -> None:
-    said = Batches(1, EPOCH, Offset(9), Offset(7), Offset(2), 1234, [b"ab", b"cde"])
-    heard = leader_message(frame_of_leader(b"".join(said.buffers())))
-    assert isinstance(heard, Batches)
+    said = LeaderBatches(1, EPOCH, Offset(9), Offset(7), Offset(2), 1234, [b"ab", b"cde"])
+    heard = FROM_LEADERS.message(frame_of_leader(b"".join(said.buffers())))
+    assert isinstance(heard, LeaderBatches)
     assert heard._replace(batches=()) == said._replace(batches=())
     assert [bytes(each) for each in heard.batches] == [b"abcde"]
 
 
 @pytest.mark.parametrize("channel", [0, 4])
 def test_should_carry_a_failure_as_the_error_that_it_is(channel: int) -> None:
-    heard = leader_message(frame_of_leader(Failed(channel, CorruptLogError("segment 7 is torn")).pack()))
-    assert isinstance(heard, Failed)
+    heard = FROM_LEADERS.message(frame_of_leader(LeaderFailed(channel, CorruptLogError("segment 7 is torn")).pack()))
+    assert isinstance(heard, LeaderFailed)
     assert (heard.channel, type(heard.error), heard.error.message) == (channel, CorruptLogError, "segment 7 is torn")
 
 
 def test_should_carry_a_failure_that_says_no_status() -> None:
     payload = b'{"code": "NoneThatIsKnown"}'
-    heard = leader_message(frame_of_leader(pack_head(Kind.FAILED, 1, len(payload)) + payload))
-    assert isinstance(heard, Failed)
+    heard = FROM_LEADERS.message(frame_of_leader(pack_head(ReplicationKind.FAILED, 1, len(payload)) + payload))
+    assert isinstance(heard, LeaderFailed)
     assert isinstance(heard.error, HeadraceError)
 
 
 def test_should_say_why_a_follower_wants_no_more() -> None:
-    heard = follower_message(frame_of_follower(Unfollow(1, EPOCH, DivergedLogError("no")).pack()))
+    heard = FROM_FOLLOWERS.message(frame_of_follower(Unfollow(1, EPOCH, DivergedLogError("no")).pack()))
     assert isinstance(heard, Unfollow)
     assert isinstance(heard.why, DivergedLogError)
 
 
 def test_should_skip_what_a_later_hello_may_say() -> None:
     payload = b'{"broker": 2, "incarnation": 5, "lane": "live", "color": "red"}'
-    assert follower_message(frame_of_follower(pack_head(Kind.HELLO, 0, len(payload)) + payload)) == FOLLOWERS[0]
+    assert (
+        FROM_FOLLOWERS.message(frame_of_follower(pack_head(ReplicationKind.HELLO, 0, len(payload)) + payload))
+        == FOLLOWERS[0]
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "channel", "payload", "words"),
     [
-        (Kind.HELLO, 0, b'{"broker": 2, "incarnation": 5, "lane": "fast"}', "lane is 'fast': must be one of live, cat"),
-        (Kind.HELLO, 0, b'{"broker": -1, "incarnation": 5, "lane": "live"}', "broker is -1: must be a whole number"),
-        (Kind.HELLO, 0, b'{"broker": 2, "incarnation": true, "lane": "live"}', "incarnation is True"),
-        (Kind.HELLO, 0, b'{"broker": 2, "lane": "live"}', "incarnation is None"),
-        (Kind.HELLO, 1, b"{}", "HELLO on channel 1"),
-        (Kind.ALIVE, 1, b"", "ALIVE on channel 1"),
-        (Kind.REPORT, 0, b"", "REPORT on channel 0"),
-        (Kind.FOLLOW, 1, b'{"partition": 1}', "topicUid is None: must be a string"),
-        (Kind.FOLLOW, 1, b'{"topicUid": "u", "partition": "1"}', "partition is '1'"),
+        (
+            ReplicationKind.HELLO,
+            0,
+            b'{"broker": 2, "incarnation": 5, "lane": "fast"}',
+            "lane 'fast': must be one of 'live'",
+        ),
+        (
+            ReplicationKind.HELLO,
+            0,
+            b'{"broker": -1, "incarnation": 5, "lane": "live"}',
+            "broker -1: must be a whole number",
+        ),
+        (ReplicationKind.HELLO, 0, b'{"broker": 2, "incarnation": true, "lane": "live"}', "incarnation True"),
+        (ReplicationKind.HELLO, 0, b'{"broker": 2, "lane": "live"}', "incarnation None"),
+        (ReplicationKind.HELLO, 1, b"{}", "HELLO on channel 1"),
+        (ReplicationKind.ALIVE, 1, b"", "ALIVE on channel 1"),
+        (ReplicationKind.REPORT, 0, b"", "REPORT on channel 0"),
+        (ReplicationKind.FOLLOW, 1, b'{"partition": 1}', "topicUid None: must be a string"),
+        (ReplicationKind.FOLLOW, 1, b'{"topicUid": "u", "partition": "1"}', "partition '1'"),
     ],
 )
-def test_should_refuse_what_breaks_the_protocol(kind: Kind, channel: int, payload: bytes, words: str) -> None:
+def test_should_refuse_what_breaks_the_protocol(
+    kind: ReplicationKind, channel: int, payload: bytes, words: str
+) -> None:
     frame = frame_of_follower(pack_head(kind, channel, len(payload)) + payload)
     with pytest.raises(BrokenSessionError, match=words):
-        follower_message(frame)
+        FROM_FOLLOWERS.message(frame)

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import BrokenSessionError, InvalidRequestError, NotLeaderError
-from headrace.core.frames.frame import Frame, Kind, pack_head
+from headrace.core.frames.frame import Frame, pack_head
 from headrace.core.frames.session_messages import (
+    FROM_BROKERS,
+    FROM_CLIENTS,
     Batches,
     BrokerMessage,
     ClientMessage,
@@ -23,10 +25,7 @@ from headrace.core.frames.session_messages import (
     OpenProduce,
     Produce,
     Produced,
-    broker_message,
-    broker_reader,
-    client_message,
-    client_reader,
+    SessionKind,
 )
 from headrace.core.frames.session_terms import FetchTerms, ProduceTerms, Standing
 from headrace.core.log.epochs import Fence
@@ -77,39 +76,39 @@ def joined(message: ClientMessage | BrokerMessage) -> ClientMessage | BrokerMess
 
 
 def one_frame(data: bytes) -> Frame:
-    (frame,) = client_reader().receive(data)
+    (frame,) = FROM_CLIENTS.reader().receive(data)
     return frame
 
 
 @pytest.mark.parametrize("message", CLIENTS, ids=lambda message: type(message).__name__)
 def test_should_hear_each_word_of_a_client(message: ClientMessage) -> None:
-    assert joined(client_message(one_frame(sent(message)))) == joined(message)
+    assert joined(FROM_CLIENTS.message(one_frame(sent(message)))) == joined(message)
 
 
 @pytest.mark.parametrize("message", BROKERS, ids=lambda message: type(message).__name__)
 def test_should_hear_each_word_of_a_broker(message: BrokerMessage) -> None:
-    (frame,) = broker_reader().receive(sent(message))
-    assert joined(broker_message(frame)) == joined(message)
+    (frame,) = FROM_BROKERS.reader().receive(sent(message))
+    assert joined(FROM_BROKERS.message(frame)) == joined(message)
 
 
 @given(st.lists(st.sampled_from(CLIENTS)), st.lists(st.integers(0, 1 << 12), max_size=8))
 def test_should_hear_what_a_client_said(messages: list[ClientMessage], places: list[int]) -> None:
-    data, reader = b"".join(map(sent, messages)), client_reader()
+    data, reader = b"".join(map(sent, messages)), FROM_CLIENTS.reader()
     ends = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    heard = [client_message(frame) for at, end in pairwise(ends) for frame in reader.receive(data[at:end])]
+    heard = [FROM_CLIENTS.message(frame) for at, end in pairwise(ends) for frame in reader.receive(data[at:end])]
     assert list(map(joined, heard)) == list(map(joined, messages))
 
 
 @given(st.lists(st.sampled_from(BROKERS)))
 def test_should_hear_what_a_broker_said(messages: list[BrokerMessage]) -> None:
-    heard = [broker_message(frame) for frame in broker_reader().receive(b"".join(map(sent, messages)))]
+    heard = [FROM_BROKERS.message(frame) for frame in FROM_BROKERS.reader().receive(b"".join(map(sent, messages)))]
     assert list(map(joined, heard)) == list(map(joined, messages))
 
 
 def test_should_raise_the_very_error_that_the_broker_had() -> None:
     data = Failed(1, NotLeaderError("broker 2 does", leader=2, url="http://there"), 17).pack()
-    (frame,) = broker_reader().receive(data)
-    heard = broker_message(frame)
+    (frame,) = FROM_BROKERS.reader().receive(data)
+    heard = FROM_BROKERS.message(frame)
     assert isinstance(heard, Failed)
     assert (heard.channel, heard.sequence, type(heard.error)) == (1, 17, NotLeaderError)
     assert heard.error.details == {"leader": 2, "url": "http://there"}
@@ -117,43 +116,53 @@ def test_should_raise_the_very_error_that_the_broker_had() -> None:
 
 def test_should_name_an_error_that_this_client_does_not_know() -> None:
     problem = b'{"status":418,"code":"Teapot","detail":"I am one"}'
-    (frame,) = broker_reader().receive(pack_head(Kind.FAILED, 0, len(problem)) + problem)
-    heard = broker_message(frame)
+    (frame,) = FROM_BROKERS.reader().receive(pack_head(SessionKind.FAILED, 0, len(problem)) + problem)
+    heard = FROM_BROKERS.message(frame)
     assert isinstance(heard, Failed)
     assert str(heard.error) == "HTTP 418: I am one"
 
 
 def test_should_take_the_defaults_of_requests() -> None:
     document = json.dumps(PLACE).encode()
-    opened = client_message(one_frame(pack_head(Kind.OPEN_PRODUCE, 1, len(document)) + document))
+    opened = FROM_CLIENTS.message(one_frame(pack_head(SessionKind.OPEN_PRODUCE, 1, len(document)) + document))
     assert opened == OpenProduce(1, ProduceTerms(TOPIC, PARTITION, Acks.ALL, 30_000, Fence()))
-    opened = client_message(one_frame(pack_head(Kind.OPEN_FETCH, 1, len(document)) + document))
+    opened = FROM_CLIENTS.message(one_frame(pack_head(SessionKind.OPEN_FETCH, 1, len(document)) + document))
     assert opened == OpenFetch(1, FetchTerms(TOPIC, PARTITION, "earliest", 8 << 20, 0, Fence()))
 
 
 @pytest.mark.parametrize(
     ("kind", "change", "said"),
     [
-        (Kind.OPEN_PRODUCE, {"namespace": None}, "namespace None: must be given, as a string"),
-        (Kind.OPEN_PRODUCE, {"topic": 7}, "topic 7: must be given, as a string"),
-        (Kind.OPEN_PRODUCE, {"partition": None}, "partition None: must be a whole number from 0 to 1023"),
-        (Kind.OPEN_FETCH, {"partition": True}, "partition True: must be a whole number"),
-        (Kind.OPEN_PRODUCE, {"acks": 1}, "acks 1: must be one of '0', '1', 'all'"),
-        (Kind.OPEN_PRODUCE, {"acks": ["all"]}, "acks"),
-        (Kind.OPEN_PRODUCE, {"timeoutMs": 0}, "timeoutMs 0: must be a whole number from 1 to 300000"),
-        (Kind.OPEN_PRODUCE, {"topicUid": 1}, "topicUid 1: must be a string"),
-        (Kind.OPEN_FETCH, {"leaderEpoch": -1}, "leaderEpoch -1: must be a whole number from 0"),
-        (Kind.OPEN_PRODUCE, {"offset": 0, "a": 1}, "a: this frame takes no such member; it takes namespace, topic,"),
-        (Kind.OPEN_FETCH, {"offset": "first"}, "offset 'first': must be a whole number from 0 .*, 'earliest' or"),
-        (Kind.OPEN_FETCH, {"offset": -1}, "offset -1"),
-        (Kind.OPEN_FETCH, {"maxBytes": 0}, "maxBytes 0"),
-        (Kind.OPEN_FETCH, {"credit": "1"}, "credit '1'"),
+        (SessionKind.OPEN_PRODUCE, {"namespace": None}, "namespace None: must be given, as a string"),
+        (SessionKind.OPEN_PRODUCE, {"topic": 7}, "topic 7: must be given, as a string"),
+        (SessionKind.OPEN_PRODUCE, {"partition": None}, "partition None: must be a whole number from 0 to 1023"),
+        (SessionKind.OPEN_FETCH, {"partition": True}, "partition True: must be a whole number"),
+        (SessionKind.OPEN_PRODUCE, {"acks": 1}, "acks 1: must be one of '0', '1', 'all'"),
+        (SessionKind.OPEN_PRODUCE, {"acks": ["all"]}, "acks"),
+        (SessionKind.OPEN_PRODUCE, {"timeoutMs": 0}, "timeoutMs 0: must be a whole number from 1 to 300000"),
+        (SessionKind.OPEN_PRODUCE, {"topicUid": 1}, "topicUid 1: must be a string"),
+        (SessionKind.OPEN_FETCH, {"leaderEpoch": -1}, "leaderEpoch -1: must be a whole number from 0"),
+        (
+            SessionKind.OPEN_PRODUCE,
+            {"offset": 0, "a": 1},
+            "a: this frame takes no such member; it takes namespace,",
+        ),
+        (
+            SessionKind.OPEN_FETCH,
+            {"offset": "first"},
+            "offset 'first': must be a whole number .*, 'earliest' or",
+        ),
+        (SessionKind.OPEN_FETCH, {"offset": -1}, "offset -1"),
+        (SessionKind.OPEN_FETCH, {"maxBytes": 0}, "maxBytes 0"),
+        (SessionKind.OPEN_FETCH, {"credit": "1"}, "credit '1'"),
     ],
 )
-def test_should_refuse_what_a_channel_cannot_be_opened_with(kind: Kind, change: dict[str, object], said: str) -> None:
+def test_should_refuse_what_a_channel_cannot_be_opened_with(
+    kind: SessionKind, change: dict[str, object], said: str
+) -> None:
     document = json.dumps({**PLACE, **change}).encode()
     with pytest.raises(InvalidRequestError, match=said):
-        client_message(one_frame(pack_head(kind, 1, len(document)) + document))
+        FROM_CLIENTS.message(one_frame(pack_head(kind, 1, len(document)) + document))
 
 
 @pytest.mark.parametrize(
@@ -167,20 +176,20 @@ def test_should_refuse_what_a_channel_cannot_be_opened_with(kind: Kind, change: 
 )
 def test_should_end_the_session_when_a_payload_is_no_object(document: bytes, said: str) -> None:
     with pytest.raises(BrokenSessionError, match=said):
-        client_message(one_frame(pack_head(Kind.OPEN_FETCH, 1, len(document)) + document))
+        FROM_CLIENTS.message(one_frame(pack_head(SessionKind.OPEN_FETCH, 1, len(document)) + document))
 
 
 def test_should_refuse_credit_of_nothing_and_the_sessions_own_channel() -> None:
     with pytest.raises(BrokenSessionError, match="a CREDIT of 0 bytes: must be 1 or more"):
-        client_message(one_frame(Credit(1, 0).pack()))
+        FROM_CLIENTS.message(one_frame(Credit(1, 0).pack()))
     with pytest.raises(BrokenSessionError, match="number channels from 1"):
-        client_message(one_frame(Close(0).pack()))
+        FROM_CLIENTS.message(one_frame(Close(0).pack()))
 
 
 def test_should_refuse_a_standing_that_lacks_something() -> None:
-    (frame,) = broker_reader().receive(pack_head(Kind.OPENED, 1, 14) + b'{"topicUid":""}'[:14])
+    (frame,) = FROM_BROKERS.reader().receive(pack_head(SessionKind.OPENED, 1, 14) + b'{"topicUid":""}'[:14])
     with pytest.raises(BrokenSessionError):
-        broker_message(frame)
-    (frame,) = broker_reader().receive(pack_head(Kind.OPENED, 1, 15) + b'{"topicUid":""}')
-    with pytest.raises(BrokenSessionError, match="OPENED has no leaderEpoch: must be given"):
-        broker_message(frame)
+        FROM_BROKERS.message(frame)
+    (frame,) = FROM_BROKERS.reader().receive(pack_head(SessionKind.OPENED, 1, 15) + b'{"topicUid":""}')
+    with pytest.raises(BrokenSessionError, match="leaderEpoch None: must be a whole number from 0"):
+        FROM_BROKERS.message(frame)

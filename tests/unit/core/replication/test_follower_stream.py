@@ -4,25 +4,24 @@ import pytest
 
 from headrace.core.errors import BrokenSessionError, BrokerUnreachableError, DivergedLogError, NotLeaderError
 from headrace.core.frames.replication_messages import (
+    FROM_FOLLOWERS,
     REPLICATION_ALIVE_MS,
     REPLICATION_SILENCE_MS_MAX,
     Alive,
     AskEpochEnd,
-    Batches,
     EpochEnded,
-    Failed,
     Fetch,
     Follow,
     FollowerMessage,
-    Heartbeat,
     Hello,
-    Lane,
+    LeaderBatches,
+    LeaderFailed,
+    LeaderHeartbeat,
     LeaderMessage,
     Move,
     Report,
+    StreamRole,
     Unfollow,
-    follower_message,
-    follower_reader,
 )
 from headrace.core.limits import REPLICATION_TICK_MS
 from headrace.core.log.epochs import EpochEnd
@@ -48,12 +47,12 @@ def ends(log_end: int, durable_end: int = 0) -> Ends:
     return Ends(Offset(log_end), Offset(durable_end))
 
 
-def batches(channel: int, leader_ms: int = 0) -> Batches:
-    return Batches(channel, EPOCH, Offset(9), Offset(7), Offset(2), leader_ms, [b"ab"])
+def batches(channel: int, leader_ms: int = 0) -> LeaderBatches:
+    return LeaderBatches(channel, EPOCH, Offset(9), Offset(7), Offset(2), leader_ms, [b"ab"])
 
 
 def said(stream: FollowerStream) -> list[FollowerMessage]:
-    return [follower_message(frame) for frame in follower_reader().receive(stream.take())]
+    return [FROM_FOLLOWERS.message(frame) for frame in FROM_FOLLOWERS.reader().receive(stream.take())]
 
 
 def report(
@@ -64,7 +63,7 @@ def report(
 
 def opened(*keys: PartitionKey) -> FollowerStream:
     """With these on channels from 1 on, their FOLLOWs sent."""
-    stream = FollowerStream(ME, Lane.LIVE, 0)
+    stream = FollowerStream(ME, StreamRole.LIVE, 0)
     for key in keys:
         stream.open(key, EPOCH)
     stream.take()
@@ -72,13 +71,13 @@ def opened(*keys: PartitionKey) -> FollowerStream:
 
 
 def test_should_say_hello_then_follow_ask_and_fetch_in_this_order() -> None:
-    stream = FollowerStream(ME, Lane.CATCH_UP, 0)
+    stream = FollowerStream(ME, StreamRole.CATCH_UP, 0)
     stream.open(A, EPOCH)
     stream.ask_epoch_end(A, EPOCH, LeaderEpoch(6))
     stream.open(B, EPOCH)
     stream.fetch(B, EPOCH, Offset(4))
     assert said(stream) == [
-        Hello(ME, Lane.CATCH_UP),
+        Hello(ME, StreamRole.CATCH_UP),
         Follow(1, EPOCH, A),
         AskEpochEnd(1, EPOCH, LeaderEpoch(6)),
         Follow(2, EPOCH, B),
@@ -179,7 +178,7 @@ def test_should_tell_of_which_partition_the_leader_speaks() -> None:
     assert stream.receive(EpochEnded(1, EPOCH, answer), 0) == EpochAnswered(A, EPOCH, answer)
     assert stream.receive(Move(1, EPOCH), 0) == Moved(A)
     refusal = NotLeaderError("no more")
-    assert stream.receive(Failed(2, refusal), 0) == Refused(B, refusal)
+    assert stream.receive(LeaderFailed(2, refusal), 0) == Refused(B, refusal)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +187,7 @@ def test_should_tell_of_which_partition_the_leader_speaks() -> None:
         batches(1),
         EpochEnded(1, EPOCH, EpochEnd(EPOCH, Offset(0))),
         Move(1, EPOCH),
-        Failed(1, NotLeaderError("no more")),
+        LeaderFailed(1, NotLeaderError("no more")),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -206,13 +205,13 @@ def test_should_refuse_what_comes_for_a_channel_that_never_was(channel: int) -> 
 
 def test_should_end_where_the_leader_ends_the_stream() -> None:
     with pytest.raises(NotLeaderError):
-        opened(A).receive(Failed(0, NotLeaderError("it drains")), 0)
+        opened(A).receive(LeaderFailed(0, NotLeaderError("it drains")), 0)
 
 
 def test_should_echo_the_leaders_time() -> None:
     stream = opened(A)
     heard = [stream.has_heard]
-    assert stream.receive(Heartbeat(1000), 0) is None
+    assert stream.receive(LeaderHeartbeat(1000), 0) is None
     assert [*heard, stream.has_heard] == [False, True]
     report(stream, A, EPOCH, ends(1))
     assert said(stream) == [Report(1, EPOCH, ends(1), 1000)]
@@ -225,7 +224,7 @@ def test_should_echo_the_leaders_time() -> None:
 def test_should_show_that_it_lives_once_in_an_interval() -> None:
     stream, alive = opened(A), 0
     for now_ms in range(0, 10 * REPLICATION_ALIVE_MS, REPLICATION_TICK_MS):
-        stream.receive(Heartbeat(now_ms), now_ms)
+        stream.receive(LeaderHeartbeat(now_ms), now_ms)
         stream.tick(now_ms)
         alive += said(stream) == [Alive(now_ms)]
     assert alive == 9

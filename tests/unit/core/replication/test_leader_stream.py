@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.core.errors import BrokenSessionError, DivergedLogError, NotReadyError, ThrottledError
-from headrace.core.frames.replication_messages import Follow, Hello, Lane
+from headrace.core.frames.replication_messages import Follow, Hello, StreamRole
 from headrace.core.replication.isr import Ends
 from headrace.core.replication.leader_stream import (
     REPLICATION_BEHIND_BYTES_MAX,
@@ -32,9 +32,9 @@ def ends(log_end: int) -> Ends:
     return Ends(Offset(log_end), Offset(0))
 
 
-def stream_of(lane: Lane = Lane.LIVE) -> LeaderStream:
+def stream_of(role: StreamRole = StreamRole.LIVE) -> LeaderStream:
     stream = LeaderStream(0)
-    stream.begin(Hello(seat(2, 5), lane), ME, Incarnation(5))
+    stream.begin(Hello(seat(2, 5), role), ME, Incarnation(5))
     return stream
 
 
@@ -129,7 +129,7 @@ def test_should_move_to_catch_up_who_does_not_reach_the_end() -> None:
 
 
 def test_should_move_to_live_who_has_caught_up() -> None:
-    channel = channel_of(stream_of(Lane.CATCH_UP))
+    channel = channel_of(stream_of(StreamRole.CATCH_UP))
     channel.fetch(Offset(0), tip(9))
     assert not channel.sent(10 * REPLICATION_BEHIND_BYTES_MAX, Offset(8), tip(9))
     assert channel.sent(1, Offset(9), tip(9))
@@ -149,27 +149,27 @@ def test_should_forget_a_channel_that_is_closed() -> None:
 
 def test_should_know_whose_stream_it_is() -> None:
     stream = LeaderStream(0)
-    stream.begin(Hello(seat(2, 5), Lane.CATCH_UP), ME, Incarnation(5))
-    assert (stream.seat, stream.lane) == (seat(2, 5), Lane.CATCH_UP)
+    stream.begin(Hello(seat(2, 5), StreamRole.CATCH_UP), ME, Incarnation(5))
+    assert (stream.seat, stream.role) == (seat(2, 5), StreamRole.CATCH_UP)
 
 
 @pytest.mark.parametrize(("known", "words"), [(None, "it has no Lease"), (4, "its Lease says 4"), (6, "Lease says 6")])
 def test_should_take_brokers_of_a_known_life_only(known: int | None, words: str) -> None:
     stream = LeaderStream(0)
     with pytest.raises(NotReadyError, match=words):
-        stream.begin(Hello(seat(2, 5), Lane.LIVE), ME, Incarnation(known) if known is not None else None)
+        stream.begin(Hello(seat(2, 5), StreamRole.LIVE), ME, Incarnation(known) if known is not None else None)
 
 
 def test_should_not_follow_itself() -> None:
     with pytest.raises(BrokenSessionError, match="itself"):
-        LeaderStream(0).begin(Hello(seat(ME, 5), Lane.LIVE), ME, Incarnation(5))
+        LeaderStream(0).begin(Hello(seat(ME, 5), StreamRole.LIVE), ME, Incarnation(5))
 
 
 def test_should_be_greeted_first_and_once() -> None:
     with pytest.raises(BrokenSessionError, match="first frame"):
         channel_of(LeaderStream(0))
     with pytest.raises(BrokenSessionError, match="comes once"):
-        stream_of().begin(Hello(seat(2, 5), Lane.LIVE), ME, Incarnation(5))
+        stream_of().begin(Hello(seat(2, 5), StreamRole.LIVE), ME, Incarnation(5))
 
 
 def test_should_not_wait_for_ever_to_hear_whose_stream_it_is() -> None:
@@ -178,7 +178,7 @@ def test_should_not_wait_for_ever_to_hear_whose_stream_it_is() -> None:
         False,
         True,
     ]
-    stream.begin(Hello(seat(2, 5), Lane.LIVE), ME, Incarnation(5))
+    stream.begin(Hello(seat(2, 5), StreamRole.LIVE), ME, Incarnation(5))
     assert not stream.is_late(101 + REPLICATION_HELLO_MS_MAX)
 
 
