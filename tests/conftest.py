@@ -53,7 +53,8 @@ LONGEST = (
 """Files that begin before all others, so that at the end of a run no worker is alone with one of them."""
 
 
-CORE = Path(__file__).parent / "unit" / "core"
+MARKED = {"core": Path(__file__).parent / "unit" / "core", "contract": Path(__file__).parent / "contract"}
+"""Marks that all tests of a folder have."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,13 +68,13 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)  # Before -m chooses.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the longest, mark those of the core, and give every test a limit that this machine can keep.
+    """Begin with the longest, mark those of the core and the contract, and give every test a limit that can be kept.
 
-    That is its own, or the one of pyproject.toml, made longer.
+    A limit is its own, or the one of pyproject.toml, made longer where this machine is slow.
     """
     for item in items:
-        if item.path.is_relative_to(CORE):
-            item.add_marker("core")
+        for mark in (name for name, folder in MARKED.items() if item.path.is_relative_to(folder)):
+            item.add_marker(mark)
     turns = {str(Path(__file__).parent / name): turn for turn, name in enumerate(LONGEST)}
     assert all(Path(each).exists() for each in turns), "a file of LONGEST is not there any more"
     items.sort(key=lambda item: turns.get(str(item.path), len(turns)))

@@ -10,8 +10,7 @@ from tests.conformance.conftest import Served
 from tests.support.batches import batch_of
 from tests.support.patience import patient
 from tests.support.tools import require_tool
-
-BATCH = "application/vnd.headrace.batch"
+from tests.support.world import BATCH
 
 
 def load(url: str, *options: str, requests: int) -> str:

@@ -14,9 +14,8 @@ from uuid import uuid4
 import pytest
 
 from headrace.dev.crds import load_crds
+from tests.support.api_server import ApiServer, Space, embedded_api
 from tests.support.kubeconfig import ApiClient, connect, write_kubeconfig
-from tests.support.kubeconfig_server import embedded_api
-from tests.support.kubeconfig_space import ApiServer, Space
 from tests.support.patience import patient
 
 _VARIABLE = "HEADRACE_CONTRACT_KUBECONFIG"

@@ -2,13 +2,9 @@
 
 from typing import Any
 
-import pytest
-
+from tests.support.api_objects import pod, secret, service, stateful_set
+from tests.support.api_server import Space
 from tests.support.applying import apply, owned_by
-from tests.support.kubeconfig_objects import pod, secret, service, stateful_set
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
 
 
 async def test_should_apply_the_containers_of_a_pod_each_by_its_name(space: Space) -> None:

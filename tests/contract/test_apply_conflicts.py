@@ -2,13 +2,10 @@
 
 import json
 
-import pytest
-
+from tests.support.api_objects import topic
+from tests.support.api_server import Space
 from tests.support.applying import PARTITIONS, applied, apply, owned_by
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_space import Space
 
-pytestmark = pytest.mark.contract
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 

@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.api_objects import topic
+from tests.support.api_server import Space
 from tests.support.applying import VERSION, applied, apply, condition, status_of
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
 
 
 def _typed(rule: str) -> tuple[int, str]:

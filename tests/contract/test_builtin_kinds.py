@@ -2,10 +2,8 @@
 
 import pytest
 
-from tests.support.kubeconfig_objects import event, lease, pod, stateful_set, topic
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
+from tests.support.api_objects import event, lease, pod, stateful_set, topic
+from tests.support.api_server import Space
 
 _STAMP = "2026-11-21T09:00:00.000000Z"
 _STRATEGIC = "application/strategic-merge-patch+json"

@@ -4,10 +4,8 @@ import asyncio
 
 import pytest
 
-from tests.support.kubeconfig_objects import lease, partition_set, topic
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
+from tests.support.api_objects import lease, partition_set, topic
+from tests.support.api_server import Space
 
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 

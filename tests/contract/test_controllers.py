@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.api_objects import partition_set, topic
+from tests.support.api_server import Space
 from tests.support.kubeconfig import ApiClient
-from tests.support.kubeconfig_objects import partition_set, topic
-from tests.support.kubeconfig_space import Space
 from tests.support.patience import patient
 
-pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("controllers")]
+pytestmark = pytest.mark.usefixtures("controllers")
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PATIENCE_S = patient(60)

@@ -2,10 +2,8 @@
 
 import pytest
 
-from tests.support.kubeconfig_objects import consumer_group, partition_set, topic
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
+from tests.support.api_objects import consumer_group, partition_set, topic
+from tests.support.api_server import Space
 
 
 async def test_should_return_what_was_created_with_its_metadata(space: Space) -> None:

@@ -2,12 +2,8 @@
 
 from typing import Any
 
-import pytest
-
+from tests.support.api_server import Space
 from tests.support.kubeconfig import ApiClient
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
 
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 

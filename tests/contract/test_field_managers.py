@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.api_objects import topic
+from tests.support.api_server import Space
 from tests.support.applying import APPLY, JSON_PATCH, PARTITIONS, VERSION, owned_by
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
 
 
 async def test_should_own_by_update_what_other_writes_change(space: Space) -> None:

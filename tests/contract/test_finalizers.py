@@ -1,11 +1,7 @@
 """Deletion in two steps: an object with finalizers stays until the last of them is removed."""
 
-import pytest
-
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
+from tests.support.api_objects import topic
+from tests.support.api_server import Space
 
 
 def _held(*finalizers: str) -> dict[str, object]:

@@ -12,11 +12,9 @@ from headrace.core.resources.kubernetes_objects import bootstrap_service
 from headrace.core.resources.lease import CLUSTER_LABEL
 from headrace.http2.blocking_transport import BlockingTransport
 from headrace.http2.exchange import Response
+from tests.support.api_objects import lease
+from tests.support.api_server import ApiServer, Space
 from tests.support.behind_proxy import address_of, echoing, run_web
-from tests.support.kubeconfig_objects import lease
-from tests.support.kubeconfig_space import ApiServer, Space
-
-pytestmark = pytest.mark.contract
 
 
 @pytest.fixture

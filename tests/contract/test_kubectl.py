@@ -5,13 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kubeconfig_kubectl import Kubectl
-from tests.support.kubeconfig_objects import pod, topic
-from tests.support.kubeconfig_space import ApiServer, Space
+from tests.support.api_objects import pod, topic
+from tests.support.api_server import ApiServer, Kubectl, Space
 from tests.support.patience import patient
 from tests.support.tools import kubectl_path
-
-pytestmark = pytest.mark.contract
 
 
 @pytest.fixture

@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.kubeconfig_objects import partition_set
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
+from tests.support.api_objects import partition_set
+from tests.support.api_server import Space
 
 _NAME_PART = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "

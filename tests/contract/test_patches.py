@@ -2,10 +2,8 @@
 
 import pytest
 
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
+from tests.support.api_objects import topic
+from tests.support.api_server import Space
 
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json-patch+json"

@@ -2,9 +2,7 @@
 
 import pytest
 
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
+from tests.support.api_server import Space
 
 _NEEDS_VERSION = "resourceVersionMatch is forbidden unless resourceVersion is provided"
 

@@ -5,12 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.kubeconfig_kubectl import Kubectl
-from tests.support.kubeconfig_objects import secret
-from tests.support.kubeconfig_space import ApiServer, Space
+from tests.support.api_objects import secret
+from tests.support.api_server import ApiServer, Kubectl, Space
 from tests.support.tools import kubectl_path
-
-pytestmark = pytest.mark.contract
 
 _KEY_RULE = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "

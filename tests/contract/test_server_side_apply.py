@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.api_objects import topic
+from tests.support.api_server import Space
 from tests.support.applying import JSON_PATCH, PARTITIONS, VERSION, applied, apply, condition, owned_by, status_of
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
 
 
 async def test_should_create_what_is_not_there(space: Space) -> None:

@@ -7,11 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support.api_objects import pod, service
+from tests.support.api_server import ApiServer, Space
 from tests.support.behind_proxy import LABELS, address_of, echoing, run_web
-from tests.support.kubeconfig_objects import pod, service
-from tests.support.kubeconfig_space import ApiServer, Space
-
-pytestmark = pytest.mark.contract
 
 _STRATEGIC = "application/strategic-merge-patch+json"
 _PORT_RULE = "must be between 1 and 65535, inclusive"

@@ -24,13 +24,11 @@ import pytest
 import yaml
 
 from e2e.lab.programs import KUBERNETES_MINOR_PATCH
+from tests.support.api_server import ApiServer
 from tests.support.kubeconfig import connect
-from tests.support.kubeconfig_space import ApiServer
 from tests.support.kubectl_session import Shell, Step, parse, render
 from tests.support.patience import patient
 from tests.support.tools import cannot_run, kubectl_path
-
-pytestmark = pytest.mark.contract
 
 _GOLDEN = Path(__file__).parents[1] / "golden" / "kubectl"
 _SESSIONS = sorted(file.stem for file in _GOLDEN.glob("*.txt"))

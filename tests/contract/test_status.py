@@ -2,12 +2,8 @@
 
 from typing import Any
 
-import pytest
-
-from tests.support.kubeconfig_objects import partition_set, topic
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
+from tests.support.api_objects import partition_set, topic
+from tests.support.api_server import Space
 
 
 def _condition(status: str = "True", **members: Any) -> dict[str, Any]:

@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.kubeconfig_objects import event, lease, partition_set, pod, stateful_set, topic
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
+from tests.support.api_objects import event, lease, partition_set, pod, stateful_set, topic
+from tests.support.api_server import Space
 
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 _PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"

@@ -2,10 +2,8 @@
 
 import pytest
 
-from tests.support.kubeconfig_objects import consumer_group, topic
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
+from tests.support.api_objects import consumer_group, topic
+from tests.support.api_server import Space
 
 
 async def test_should_let_partitions_grow_and_never_shrink(space: Space) -> None:

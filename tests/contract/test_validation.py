@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.kubeconfig_objects import consumer_group, partition_set, topic
-from tests.support.kubeconfig_space import Space
-
-pytestmark = pytest.mark.contract
+from tests.support.api_objects import consumer_group, partition_set, topic
+from tests.support.api_server import Space
 
 _MERGE = "application/merge-patch+json"
 _UNCHECKED = (

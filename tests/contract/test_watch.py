@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from headrace.dev.api.store import DEV_WATCH_HISTORY_BYTES_MAX, DEV_WATCH_HISTORY_MAX
+from tests.support.api_objects import topic
+from tests.support.api_server import Space
 from tests.support.kubeconfig import Stream
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_space import Space
 from tests.support.patience import patient
-
-pytestmark = pytest.mark.contract
 
 _PATIENCE_S = patient(60)
 _HEAVY_BYTES = 200_000

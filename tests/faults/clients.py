@@ -20,7 +20,8 @@ from headrace.http2.blocking_transport import BlockingTransport
 from headrace.http2.exchange import Response
 from tests.faults.history import Look, Outcome, Poll, Row, Write
 from tests.faults.journal import Journal, now_s
-from tests.support.hardy_clients import BATCH_TYPE, KNOCK_S, HardyClient
+from tests.support.hardy_clients import KNOCK_S, HardyClient
+from tests.support.world import BATCH
 
 DELIVERY_TIMEOUT_MS: Final = 120_000
 PACE_S: Final = 0.02
@@ -154,7 +155,7 @@ class RawWriter(_Raw):
                 transport,
                 "POST",
                 f"records?acks={self._acks}&timeoutMs=3000",
-                headers={"content-type": BATCH_TYPE},
+                headers={"content-type": BATCH},
                 body=body,
             )
             offset = json.loads(answer.body)["baseOffset"]
@@ -223,7 +224,7 @@ class RawReader(Reader, _Raw):
         offset = self.position[self._partition]
         try:
             answer = self._request(
-                transport, "GET", f"records?offset={offset}&maxWaitMs=200", headers={"accept": BATCH_TYPE}
+                transport, "GET", f"records?offset={offset}&maxWaitMs=200", headers={"accept": BATCH}
             )
         except OffsetOutOfRangeError as error:
             # Deleted before it came there; whether it may be is for the verdict to say.
@@ -247,7 +248,7 @@ class RawReader(Reader, _Raw):
             start, end = int(json.loads(answer.body)["offset"]), -1
             offset = start
             while end < 0 or offset < end:
-                answer = self._request(transport, "GET", f"records?offset={offset}", headers={"accept": BATCH_TYPE})
+                answer = self._request(transport, "GET", f"records?offset={offset}", headers={"accept": BATCH})
                 rows += rows_of(answer.body, offset)
                 offset = int(answer.headers["headrace-next-offset"])
                 end = int(answer.headers.get("headrace-high-watermark", -1))

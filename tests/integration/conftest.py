@@ -3,13 +3,16 @@
 Each test has topics and groups of its own there. Tests that want other brokers or options start a cluster for that.
 """
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from headrace.http2.async_transport import AsyncTransport
+from tests.support.broker_app import BrokerApp, running_app
 from tests.support.cluster import Cluster
+from tests.support.patience import patient
 
 _SHARING = frozenset(Path(__file__).parent / name for name in ("broker", "cli", "client"))
 _BROKERS = 2
@@ -32,6 +35,19 @@ def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 def topic() -> str:
     """A name that no other test uses."""
     return f"topic-{next(_numbers)}"
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
+    """A broker's application in this process; it leads `default/flights/0`."""
+    async with running_app(tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture
+async def transport() -> AsyncIterator[AsyncTransport]:
+    async with AsyncTransport(connect_timeout_s=patient(30)) as transport:
+        yield transport
 
 
 @pytest.hookimpl(tryfirst=True)

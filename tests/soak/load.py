@@ -16,8 +16,8 @@ from headrace.core.records.columns import decode_batches, encode_batch, record_c
 from headrace.http2.blocking_transport import BlockingTransport
 from tests.soak.journal import ROWS, DamagedBatchError, KeyedWord, batch_of, entries_of
 from tests.soak.member import TIMEOUT_S, Member, Place, edge_of, fetch, post, wall_ms
-from tests.support.hardy_clients import BATCH_TYPE
 from tests.support.history import Entry
+from tests.support.world import BATCH
 
 KEYS: Final = 300
 _KEYS_PER_BATCH: Final = 20
@@ -164,7 +164,7 @@ class Dawdler(Member):
         assert url.hostname is not None
         assert url.port is not None
         with socket.create_connection((url.hostname, url.port), timeout=TIMEOUT_S) as connection:
-            head = f"GET {url.path}?watch=true HTTP/1.1\r\nHost: {url.netloc}\r\nAccept: {BATCH_TYPE}\r\n\r\n"
+            head = f"GET {url.path}?watch=true HTTP/1.1\r\nHost: {url.netloc}\r\nAccept: {BATCH}\r\n\r\n"
             connection.sendall(head.encode())
             while not self._stopped.wait(_SIP_S):
                 sip = connection.recv(_SIP_BYTES)

@@ -8,7 +8,8 @@ from typing import Any, Final
 from headrace.core.errors import HeadraceError
 from headrace.http2.blocking_transport import BlockingTransport
 from headrace.http2.exchange import Response
-from tests.support.hardy_clients import BATCH_TYPE, HardyClient, Troubles
+from tests.support.hardy_clients import HardyClient, Troubles
+from tests.support.world import BATCH
 
 TIMEOUT_S: Final = 15
 
@@ -33,7 +34,7 @@ class Member(HardyClient):
 
 def post(transport: BlockingTransport, place: Place, body: bytes) -> dict[str, Any] | None:
     """The answer; None where the broker refused, so that nothing was written or nobody knows."""
-    url, headers = f"{place.url}?acks=all", {"content-type": BATCH_TYPE}
+    url, headers = f"{place.url}?acks=all", {"content-type": BATCH}
     answer = transport.request("POST", url, headers=headers, body=body, timeout_s=TIMEOUT_S)
     return json.loads(answer.body) if answer.status == 200 else None
 
@@ -41,7 +42,7 @@ def post(transport: BlockingTransport, place: Place, body: bytes) -> dict[str, A
 def fetch(transport: BlockingTransport, place: Place, offset: int) -> Response:
     """Batches from there on, or what the broker has to say instead."""
     url = f"{place.url}?offset={offset}&maxWaitMs=500"
-    return transport.request("GET", url, headers={"accept": BATCH_TYPE}, timeout_s=TIMEOUT_S)
+    return transport.request("GET", url, headers={"accept": BATCH}, timeout_s=TIMEOUT_S)
 
 
 def start_of(transport: BlockingTransport, place: Place) -> int | None:

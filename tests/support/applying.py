@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from tests.support.api_server import Space
 from tests.support.kubeconfig import Answer
-from tests.support.kubeconfig_space import Space
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.support.kubeconfig_objects import pod, service
-from tests.support.kubeconfig_space import ApiServer, Space
+from tests.support.api_objects import pod, service
+from tests.support.api_server import ApiServer, Space
 
 LABELS = {"app": "web"}
 

@@ -10,6 +10,11 @@ from headrace import AsyncConsumer, AsyncProducer, Consumer, Producer, Record
 from tests.support.cluster import Cluster
 
 
+def number(record: Record) -> int:
+    """The value of a record that `Bench.fill` has written."""
+    return int(record.value or b"")
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     cluster: Cluster
@@ -34,6 +39,25 @@ class Bench:
 
     def async_consumer(self, *topics: str, **options: Any) -> AsyncConsumer:
         return AsyncConsumer(*(topics or (self.topic,)), server=self.server, **options)
+
+    def member(self, **options: Any) -> Consumer:
+        """A member of the group that has the topic's name."""
+        return self.consumer(group=self.topic, **options)
+
+    def async_member(self, **options: Any) -> AsyncConsumer:
+        return self.async_consumer(group=self.topic, **options)
+
+    def fill(self, records: int, partitions: int = 1, *, begin: int = 0, apart_ms: int | None = None) -> None:
+        """Write the numbers from `begin` on, into the partitions by turns; from 0 on the topic is created first.
+
+        With `apart_ms` the time of each record is its number times that.
+        """
+        if not begin:
+            self.create(partitions=partitions)
+        with self.producer() as producer:
+            for number in range(begin, begin + records):
+                time_ms = None if apart_ms is None else number * apart_ms
+                producer.send(self.topic, str(number), partition=number % partitions, timestamp_ms=time_ms)
 
     def add_partitions(self, partitions: int) -> None:
         """So that there are so many; waits until all are led."""

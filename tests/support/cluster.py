@@ -22,10 +22,8 @@ from headrace.core.resources.metadata import API_VERSION
 from tests.support.patience import patient
 from tests.support.started import Process, module, start
 from tests.support.waiting import wait_for
+from tests.support.world import JSON_BODY, LEASES, NDJSON_BODY, PARTITION_SETS, TOPICS
 
-_TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
-_SETS = "/apis/headrace.io/v1alpha1/namespaces/default/partitionsets"
-_LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 _LOG_TAIL = 3000
 
 
@@ -143,7 +141,7 @@ class Cluster:
 
     def url(self, broker: int = 0) -> str:
         """Where the broker's last life listens, by its Lease."""
-        lease = self.kube("GET", f"{_LEASES}/headrace-broker-{broker}")
+        lease = self.kube("GET", f"{LEASES}/headrace-broker-{broker}")
         url: str = lease["metadata"]["annotations"]["headrace.io/url"]
         return url
 
@@ -151,13 +149,13 @@ class Cluster:
         """Until the broker has shown itself in the API."""
         name = f"headrace-broker-{broker}"
         wait_for(
-            lambda: any(lease["metadata"]["name"] == name for lease in self.kube("GET", _LEASES)["items"]),
+            lambda: any(lease["metadata"]["name"] == name for lease in self.kube("GET", LEASES)["items"]),
             f"{name} is there",
         )
 
     def peer_key(self, broker: int = 0) -> str:
         """What shows other brokers that this one sends a request."""
-        lease = self.kube("GET", f"{_LEASES}/headrace-broker-{broker}")
+        lease = self.kube("GET", f"{LEASES}/headrace-broker-{broker}")
         return str(lease["metadata"]["annotations"]["headrace.io/peer-key"])
 
     def create_topic(
@@ -179,7 +177,7 @@ class Cluster:
             "metadata": {"name": name, "labels": {**(labels or {})}},
             "spec": {"partitions": partitions, "replicas": 1, "retention": {"time": "unlimited"}, **spec},
         }
-        uid: str = self.kube("POST", _TOPICS, manifest)["metadata"]["uid"]
+        uid: str = self.kube("POST", TOPICS, manifest)["metadata"]["uid"]
         if wait:
             self.wait_led(name, partitions)
         return uid
@@ -218,14 +216,14 @@ class Cluster:
     def produce(self, count: int, topic: str = "flights", partition: int = 0) -> None:
         """So many records, in one batch."""
         body = json.dumps({"records": [{"value": number} for number in range(count)]}).encode()
-        answer = http("POST", self.records_url(topic, partition), body, {"Content-Type": "application/json"})
+        answer = http("POST", self.records_url(topic, partition), body, JSON_BODY)
         assert answer.status == 200, answer.body
 
     def delete_topic(self, name: str = "flights") -> None:
-        self.kube("DELETE", f"{_TOPICS}/{name}")
+        self.kube("DELETE", f"{TOPICS}/{name}")
 
     def partition_set(self, name: str = "flights-0") -> dict[str, Any]:
-        return self.kube("GET", f"{_SETS}/{name}")
+        return self.kube("GET", f"{PARTITION_SETS}/{name}")
 
     def kube(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """One request to the embedded API; fails on any error. PATCH merges."""
@@ -287,6 +285,14 @@ def running_cluster(
         yield cluster
     finally:
         cluster.close()
+
+
+def produce(url: str, *values: str, timestamp_ms: int | None = None) -> None:
+    """Write a record of each value to the partition whose records are at `url`."""
+    time = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
+    body = "".join(json.dumps({"value": value, **time}) + "\n" for value in values)
+    answer = http("POST", url, body.encode(), NDJSON_BODY)
+    assert answer.status == 200, answer.body
 
 
 def http(

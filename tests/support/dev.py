@@ -16,6 +16,7 @@ import yaml
 from headrace.dev.supervisor.layout import lock_file
 from headrace.dev.supervisor.state import lock_holder
 from tests.support.patience import patient
+from tests.support.tools import kubectl_path
 
 _COMMAND_TIMEOUT_S = patient(90)
 
@@ -45,6 +46,11 @@ class Dev:
             check=False,
         )
         return Answer(result.returncode, result.stdout, result.stderr)
+
+    def kubectl(self, *arguments: str) -> str:
+        """What kubectl printed."""
+        command = [kubectl_path(), "--kubeconfig", self.status()["kubeconfig"], *arguments]
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
 
     def start(self, *arguments: str) -> str:
         """`headrace dev --detach --port 0`: what it printed. Fails when it fails."""

@@ -38,10 +38,10 @@ from headrace.core.groups.events import (
 )
 from headrace.core.groups.group_machine import ForGroup, GroupConfigured, GroupEvent, GroupMachine, TopicsListed
 from headrace.core.groups.identity import GroupEpoch, GroupName, GroupSettings, MemberId, TopicShape
-from headrace.core.groups.invariants import Marks, OwnershipClaim, broken, double_owners, fallen, marks
 from headrace.core.groups.records import decode, encode
 from headrace.core.limits import REBALANCE_TIMEOUT_MS_DEFAULT
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
+from tests.support.group_invariants import Marks, OwnershipClaim, broken, double_owners, fallen, marks
 
 GROUP = GroupName("default", "billing")
 GroupCoordination: TypeAlias = Coordinator[Entry, GroupEvent, Reply, Notice]

@@ -15,7 +15,6 @@ from typing import Final
 
 from headrace.core.errors import HeadraceError
 
-BATCH_TYPE: Final = "application/vnd.headrace.batch"
 KNOCK_S: Final = 0.05
 """Whoever was refused tries again so soon."""
 

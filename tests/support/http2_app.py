@@ -15,6 +15,7 @@ from headrace.http2.bodies import BuffersResponse, arriving_chunks
 from headrace.http2.bridge import break_off
 from headrace.http2.server import Server, serve
 from tests.support.patience import patient
+from tests.support.world import NDJSON_BODY
 
 UPLOAD_LIMIT_BYTES = 64 << 20
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -122,7 +123,7 @@ class Application:
         return response
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        response = web.StreamResponse(headers=NDJSON_BODY)
         await response.prepare(request)
         for number in range(3):
             await response.write(b"%d\n" % number)

@@ -13,8 +13,8 @@ from headrace.core.resources.metadata import Object
 from headrace.kube.client import KubeClient
 from headrace.kube.errors import NotFoundError
 from headrace.kube.resource import Resource, raw_resource
+from tests.support.api_server import embedded_api
 from tests.support.kubeconfig import write_kubeconfig
-from tests.support.kubeconfig_server import embedded_api
 
 NAMESPACES: Resource[Object] = raw_resource("", "v1", "namespaces", "Namespace", namespaced=False)
 API_VARIABLE = "HEADRACE_CONTRACT_KUBECONFIG"

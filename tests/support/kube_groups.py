@@ -5,9 +5,8 @@ from typing import Any
 from headrace.core.resources.metadata import API_VERSION
 from tests.support.cluster import Cluster, http
 from tests.support.waiting import wait_for
+from tests.support.world import CONSUMER_GROUPS, TOPICS
 
-GROUPS = "/apis/headrace.io/v1alpha1/namespaces/default/consumergroups"
-_TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
 _EVENTS = "/api/v1/namespaces/default/events"
 
 
@@ -18,7 +17,7 @@ class KubeGroups:
     def create(self, name: str = "billing", *, wait: bool = True, **spec: Any) -> dict[str, Any]:
         """Waits until it has a coordinator, and the operator holds it, unless told not to."""
         manifest = {"apiVersion": API_VERSION, "kind": "ConsumerGroup", "metadata": {"name": name}, "spec": spec}
-        created = self.cluster.kube("POST", GROUPS, manifest)
+        created = self.cluster.kube("POST", CONSUMER_GROUPS, manifest)
         if wait:
             self.wait_coordinator(name)
             wait_for(lambda: self.get(name)["metadata"].get("finalizers"), f"{name} is held")
@@ -36,14 +35,14 @@ class KubeGroups:
         wait_for(answers, f"{name} has a coordinator")
 
     def get(self, name: str = "billing") -> dict[str, Any]:
-        return self.cluster.kube("GET", f"{GROUPS}/{name}")
+        return self.cluster.kube("GET", f"{CONSUMER_GROUPS}/{name}")
 
     def all(self) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = self.cluster.kube("GET", GROUPS)["items"]
+        items: list[dict[str, Any]] = self.cluster.kube("GET", CONSUMER_GROUPS)["items"]
         return items
 
     def configure(self, name: str = "billing", **spec: Any) -> None:
-        self.cluster.kube("PATCH", f"{GROUPS}/{name}", {"spec": spec})
+        self.cluster.kube("PATCH", f"{CONSUMER_GROUPS}/{name}", {"spec": spec})
 
     def reset(self, reset: str, to: str, *, name: str = "billing", **more: Any) -> None:
         """As a manifest that is applied: what is left out is no more."""
@@ -52,7 +51,7 @@ class KubeGroups:
         self.configure(name, resetOffsets={**gone, "id": reset, "to": to, **more})
 
     def delete(self, name: str = "billing") -> None:
-        self.cluster.kube("DELETE", f"{GROUPS}/{name}")
+        self.cluster.kube("DELETE", f"{CONSUMER_GROUPS}/{name}")
 
     def condition(self, kind: str, name: str = "billing") -> dict[str, Any]:
         """Empty where there is none."""
@@ -78,10 +77,10 @@ class KubeGroups:
         return [each["reason"] for each in items if each["involvedObject"]["name"] == name]
 
     def topic(self, name: str) -> dict[str, Any]:
-        return self.cluster.kube("GET", f"{_TOPICS}/{name}")
+        return self.cluster.kube("GET", f"{TOPICS}/{name}")
 
     def patch_topic(self, name: str, patch: dict[str, Any]) -> None:
-        self.cluster.kube("PATCH", f"{_TOPICS}/{name}", patch)
+        self.cluster.kube("PATCH", f"{TOPICS}/{name}", patch)
 
     def topic_condition(self, kind: str, name: str) -> dict[str, Any]:
         conditions = self.topic(name).get("status", {}).get("conditions", [])

@@ -14,7 +14,6 @@ from headrace.core.errors import NotCoordinatorError
 from headrace.core.groups.assignment import Partitions
 from headrace.core.groups.events import Membership, Reply
 from headrace.core.groups.identity import MemberId, TopicShape
-from headrace.core.groups.invariants import OwnershipClaim
 from headrace.core.groups.membership import (
     Effect,
     Event,
@@ -30,6 +29,7 @@ from headrace.core.groups.membership import (
     Stopped,
 )
 from headrace.core.types import PartitionKey
+from tests.support.group_invariants import OwnershipClaim
 from tests.support.group_world import World
 
 

@@ -97,6 +97,10 @@ class Operator:
         async with asyncio.timeout(_STOP_S):
             return await self.process.wait()
 
+    async def stands_by(self) -> bool:
+        """Whether it has ever said so."""
+        return "this operator stands by" in self.log.read_text()
+
     async def freeze(self) -> None:
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)

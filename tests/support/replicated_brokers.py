@@ -26,10 +26,8 @@ from headrace.core.types import (
 from tests.support.batches import batch_of
 from tests.support.cluster import Answer, Cluster, http
 from tests.support.waiting import wait_for
+from tests.support.world import BATCH_BODY, JSON_BODY, LEASES, PARTITION_SETS, TOPICS
 
-_SETS = "/apis/headrace.io/v1alpha1/namespaces/default/partitionsets"
-_TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
-_LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 _CONFLICT = 409
 
 
@@ -47,14 +45,14 @@ class ReplicatedBrokers:
             "metadata": {"name": self.topic},
             "spec": {"partitions": partitions, "replicas": 3, "retention": {"time": "unlimited"}, **spec},
         }
-        uid = self.cluster.kube("POST", _TOPICS, manifest)["metadata"]["uid"]
+        uid = self.cluster.kube("POST", TOPICS, manifest)["metadata"]["uid"]
         seats = tuple(map(self.seat, self.brokers))
         states = tuple(
             PartitionState(PartitionId(number), seats[leader], LeaderEpoch(1), PartitionEpoch(1), self.brokers, seats)
             for number in range(partitions)
         )
         metadata = Metadata(name=f"{self.topic}-0", namespace="default")
-        self.cluster.kube("POST", _SETS, PartitionSet(metadata, self.topic, TopicUid(uid), states).to_object())
+        self.cluster.kube("POST", PARTITION_SETS, PartitionSet(metadata, self.topic, TopicUid(uid), states).to_object())
         self.wait_led(leader, partitions)
 
     def elect(self, leader: int, *, isr: Sequence[int] | None = None, partition: int = 0) -> None:
@@ -79,7 +77,7 @@ class ReplicatedBrokers:
             after = found.with_partitions(change(found.partitions[partition]))
             body = {**self.cluster.partition_set(found.metadata.name), "spec": after.to_object()["spec"]}
             body["metadata"]["resourceVersion"] = found.metadata.resource_version
-            url = f"{self.cluster.api_url}{_SETS}/{found.metadata.name}"
+            url = f"{self.cluster.api_url}{PARTITION_SETS}/{found.metadata.name}"
             return self._put(url, body).status != _CONFLICT
 
         wait_for(written, "the set is written")
@@ -95,7 +93,7 @@ class ReplicatedBrokers:
         return {seat.broker for seat in self.state(partition).isr if seat == self.seat(seat.broker)}
 
     def seat(self, broker: int) -> Seat:
-        lease = BrokerLease.parse(self.cluster.kube("GET", f"{_LEASES}/headrace-broker-{broker}"))
+        lease = BrokerLease.parse(self.cluster.kube("GET", f"{LEASES}/headrace-broker-{broker}"))
         return Seat(lease.broker, lease.incarnation)
 
     def wait_led(self, leader: int, partitions: int = 1, first: int = 0) -> None:
@@ -111,7 +109,7 @@ class ReplicatedBrokers:
 
     def produce(self, leader: int, *values: bytes, partition: int = 0, acks: Acks = Acks.ALL) -> Answer:
         url = f"{self.records_url(leader, partition)}?acks={acks.value}&timeoutMs=120000"
-        headers = {"Content-Type": "application/vnd.headrace.batch"}
+        headers = BATCH_BODY
         return http("POST", url, batch_of(*values), headers, tls=self.cluster.tls)
 
     def records_url(self, broker: int, partition: int = 0) -> str:
@@ -139,7 +137,7 @@ class ReplicatedBrokers:
         wait_for(are_equal, "equal logs", timeout_s)
 
     def _put(self, url: str, body: object) -> Answer:
-        return http("PUT", url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        return http("PUT", url, json.dumps(body).encode(), JSON_BODY)
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from headrace.core.errors import HeadraceError, from_problem
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
 from headrace.http2.blocking_transport import BlockingTransport
 from tests.support.history import Entry
+from tests.support.world import BATCH
 
-_BATCH_TYPE = "application/vnd.headrace.batch"
 _RECORDS_PER_BATCH = 5
 _TIMEOUT_S = 10
 _KNOCK_S = 0.02
@@ -51,7 +51,7 @@ class Writer:
         body = encode_batch(record_columns(values, timestamps_ms=1))
         try:
             answer = transport.request(
-                "POST", f"{self.url}?acks=all", headers={"content-type": _BATCH_TYPE}, body=body, timeout_s=_TIMEOUT_S
+                "POST", f"{self.url}?acks=all", headers={"content-type": BATCH}, body=body, timeout_s=_TIMEOUT_S
             )
             if answer.status != 200:
                 raise from_problem(json.loads(answer.body), answer.status)
@@ -91,7 +91,7 @@ def read_from(writer: Writer, offset: int) -> list[Entry]:
     with BlockingTransport() as transport:
         while offset < end:
             url = f"{writer.url}?offset={offset}"
-            answer = transport.request("GET", url, headers={"accept": _BATCH_TYPE}, timeout_s=_TIMEOUT_S)
+            answer = transport.request("GET", url, headers={"accept": BATCH}, timeout_s=_TIMEOUT_S)
             assert answer.status == 200, answer.body
             for batch in decode_batches(answer.body):
                 rows = batch.since(offset).rows()

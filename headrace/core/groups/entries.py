@@ -8,7 +8,7 @@
 
 A group's durable state is nothing but the last value of each of its keys, so that it can be read from a compacted log
 in one pass. An `Image` is that state. Only `apply` changes it, so a coordinator works with what another one would read
-from the log. Entries come one by one; the rules between members (`invariants`) are true where a batch ends. `records`
+from the log. Entries come one by one; the rules between members are true where a batch ends. `records`
 has the bytes. An image is owned by one `Group`.
 """
 

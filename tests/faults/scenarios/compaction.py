@@ -11,8 +11,8 @@ from tests.faults.fleet import broker_name
 from tests.faults.play import Play, Setting
 from tests.faults.scenarios.scenario import Scenario
 from tests.support.cluster import http
-from tests.support.hardy_clients import BATCH_TYPE
 from tests.support.waiting import wait_for
+from tests.support.world import BATCH
 
 _KEYED: Final = "compacted"
 _OTHERS: Final = 20
@@ -73,7 +73,7 @@ def _fill(play: Play, leader: int, key: bytes, value: bytes, acks: str) -> None:
         others = [([b"other-%d" % (number % _OTHERS)], [b"x" * 4000]) for number in range(2 * _OTHERS)]
         for keys, values in [([key], [value]), *others]:
             body = b"".join(encode_batch(record_columns(values, keys, timestamps_ms=1)))
-            answer = transport.request("POST", url, headers={"content-type": BATCH_TYPE}, body=body, timeout_s=10)
+            answer = transport.request("POST", url, headers={"content-type": BATCH}, body=body, timeout_s=10)
             play.expect(answer.status == 200, f"acks={acks} to broker {leader}: HTTP {answer.status} {answer.body!r}")
 
 

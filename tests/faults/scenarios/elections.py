@@ -15,8 +15,8 @@ from tests.faults.history import Outcome, Write
 from tests.faults.journal import now_s
 from tests.faults.play import TOPIC, Play, Setting
 from tests.faults.scenarios.scenario import Scenario
-from tests.support.hardy_clients import BATCH_TYPE
 from tests.support.waiting import wait_for
+from tests.support.world import BATCH
 
 _PATH: Final = f"/v1/namespaces/default/topics/{TOPIC}/partitions/0"
 
@@ -38,7 +38,7 @@ def ask_new_leaders(play: Play) -> None:
                 # Where it has inherited all that there is, it may say so.
                 is_right = told.status in (421, 503) or json.loads(told.body)["offset"] >= committed
                 play.expect(is_right, f"latest before a commit: HTTP {told.status} {told.body!r}, below {committed}")
-                read = transport.request("GET", f"{url}/records?offset=0", headers={"accept": BATCH_TYPE})
+                read = transport.request("GET", f"{url}/records?offset=0", headers={"accept": BATCH})
                 named = int(read.headers.get("headrace-high-watermark", committed))
                 play.expect(named >= committed, f"a high watermark before a commit: {named}, below {committed}")
             play.hold(2)
@@ -98,7 +98,7 @@ def _write_alone(play: Play, leader: int, name: str) -> None:
             why = ""
             try:
                 url = f"{play.fleet.url(leader)}{_PATH}/records?acks=1"
-                answer = transport.request("POST", url, headers={"content-type": BATCH_TYPE}, body=body, timeout_s=2)
+                answer = transport.request("POST", url, headers={"content-type": BATCH}, body=body, timeout_s=2)
                 why = str(answer.status)
             except HeadraceError as error:
                 why = error.code
@@ -118,7 +118,7 @@ def repeat_uncommitted(play: Play) -> None:
             play.fleet.network.cut_both(broker_name(leader), others)
             url = f"{play.fleet.url(leader)}{_PATH}/records?acks=all&timeoutMs=1500"
             for attempt in range(3):
-                answer = transport.request("POST", url, headers={"content-type": BATCH_TYPE}, body=body)
+                answer = transport.request("POST", url, headers={"content-type": BATCH}, body=body)
                 play.expect(answer.status == 504, f"attempt {attempt} before the commit: HTTP {answer.status}")
             play.fleet.network.heal_all()
             found = wait_for(partial(_posted, transport, url, body), "the repetition is acknowledged")
@@ -130,7 +130,7 @@ def repeat_uncommitted(play: Play) -> None:
 
 def _asked(transport: BlockingTransport, url: str) -> bool:
     try:
-        answer = transport.request("GET", url, headers={"accept": BATCH_TYPE}, timeout_s=5)
+        answer = transport.request("GET", url, headers={"accept": BATCH}, timeout_s=5)
     except HeadraceError:
         return False
     return answer.status == 200 and bool(rows_of(answer.body, 0))
@@ -138,7 +138,7 @@ def _asked(transport: BlockingTransport, url: str) -> bool:
 
 def _posted(transport: BlockingTransport, url: str, body: bytes) -> Response | None:
     try:
-        answer = transport.request("POST", url, headers={"content-type": BATCH_TYPE}, body=body, timeout_s=5)
+        answer = transport.request("POST", url, headers={"content-type": BATCH}, body=body, timeout_s=5)
     except HeadraceError:
         return None
     return answer if answer.status == 200 else None

@@ -13,8 +13,8 @@ from tests.faults.journal import Journal
 from tests.faults.play import TOPIC, Play, Setting
 from tests.faults.scenarios.scenario import Scenario
 from tests.support.cluster import Answer, http
-from tests.support.hardy_clients import BATCH_TYPE
 from tests.support.waiting import wait_for
+from tests.support.world import BATCH
 
 _MOVED_S: Final = 120
 _LEFT_BY_RETENTION: Final = 300
@@ -113,7 +113,7 @@ def _write(play: Play, topic: str, value: bytes) -> int:
     url = f"{play.fleet.url(0)}/v1/namespaces/default/topics/{topic}/partitions/0/records"
 
     def written() -> tuple[int] | None:
-        answer = http("POST", url, body, {"Content-Type": BATCH_TYPE})
+        answer = http("POST", url, body, {"Content-Type": BATCH})
         return (int(answer.json["baseOffset"]),) if answer.status == 200 else None
 
     return wait_for(written, f"a record is written to {topic}")[0]

@@ -7,10 +7,7 @@ from headrace.core.types import Record
 from tests.support.batches import TIMESTAMP_MS
 from tests.support.cluster import Cluster, http
 from tests.support.waiting import wait_for
-
-SETS = "/apis/headrace.io/v1alpha1/namespaces/default/partitionsets"
-BATCH = {"Content-Type": "application/vnd.headrace.batch"}
-TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
+from tests.support.world import BATCH_BODY, PARTITION_SETS, TOPICS
 
 
 def batch(sequence: int, value: bytes) -> bytes:
@@ -19,7 +16,7 @@ def batch(sequence: int, value: bytes) -> bytes:
 
 
 def produce(cluster: Cluster, topic: str, sequence: int, value: bytes, query: str = "") -> int:
-    answer = http("POST", f"{cluster.records_url(topic)}{query}", batch(sequence, value), BATCH)
+    answer = http("POST", f"{cluster.records_url(topic)}{query}", batch(sequence, value), BATCH_BODY)
     assert answer.status == 200, answer.body
     offset: int = answer.json["results"][0]["baseOffset"]
     return offset
@@ -40,7 +37,7 @@ def test_should_know_producers_again_and_refuse_the_old_uid(cluster: Cluster, to
     cluster.wait_led(name, 2)
 
     assert produce(cluster, name, 2, b"2", f"?topicUid={new}") == 2, "it was written before"
-    refused = http("POST", f"{cluster.records_url(name)}?topicUid={old}", batch(3, b"3"), BATCH)
+    refused = http("POST", f"{cluster.records_url(name)}?topicUid={old}", batch(3, b"3"), BATCH_BODY)
     assert refused.status == 412, refused.body
     assert produce(cluster, name, 3, b"3") == 3
     read = http("GET", f"{cluster.records_url(name)}?offset=earliest", headers={"Accept": "application/json"}).json
@@ -56,12 +53,12 @@ def test_should_bring_back_the_partitions_of_a_set_that_is_gone_beside_one_that_
 ) -> None:
     cluster.create_topic(topic, partitions=PARTITIONS_PER_SET_MAX + 2)
     url = cluster.records_url(topic, PARTITIONS_PER_SET_MAX + 1)
-    assert http("POST", url, batch(0, b"kept"), BATCH).status == 200
+    assert http("POST", url, batch(0, b"kept"), BATCH_BODY).status == 200
     uid = cluster.partition_set(f"{topic}-1")["metadata"]["uid"]
-    cluster.kube("DELETE", f"{SETS}/{topic}-1")
+    cluster.kube("DELETE", f"{PARTITION_SETS}/{topic}-1")
 
     def is_back() -> bool:
-        items = cluster.kube("GET", SETS)["items"]
+        items = cluster.kube("GET", PARTITION_SETS)["items"]
         found = [one for one in items if one["metadata"]["name"] == f"{topic}-1" and one["metadata"]["uid"] != uid]
         return bool(found) and all(state["leaderEpoch"] > 1 for state in found[0]["spec"]["partitions"])
 

@@ -12,10 +12,8 @@ from tests.support.batches import ZSTD_MAGIC, batch_of, boastful, mislabelled, p
 from tests.support.cluster import Answer, Cluster, http
 from tests.support.patience import patient
 from tests.support.waiting import wait_for
+from tests.support.world import BATCH_BODY, JSON_BODY, NDJSON_BODY
 
-BATCH = {"Content-Type": "application/vnd.headrace.batch"}
-JSON = {"Content-Type": "application/json"}
-NDJSON = {"Content-Type": "application/x-ndjson"}
 LIMIT = 4096
 ZSTD = batch_of(b"value " * 100, compression=Compression.ZSTD)
 
@@ -84,7 +82,7 @@ def test_should_name_the_methods_when_one_is_not_allowed(shared: Cluster) -> Non
 def test_should_end_the_answer_that_says_nothing_with_a_newline_too(url: str) -> None:
     before = high_watermark(url)
     for path in (url, url.replace("/partitions/0", "")):
-        answer = http("POST", f"{path}?acks=0", b'{"value": 1}', NDJSON)
+        answer = http("POST", f"{path}?acks=0", b'{"value": 1}', NDJSON_BODY)
         assert (answer.status, answer.body) == (202, b"{}\n")
     wait_for(lambda: high_watermark(url) == before + 2, "what nobody waited for is written")
 
@@ -131,18 +129,18 @@ def test_should_append_nothing_when_one_batch_of_a_request_is_bad(
 ) -> None:
     before = high_watermark(url)
     good = batch_of(b"good")
-    refused(http("POST", url, good + spoil(good), BATCH), status, code, said)
+    refused(http("POST", url, good + spoil(good), BATCH_BODY), status, code, said)
     assert high_watermark(url) == before
 
 
 @pytest.mark.parametrize(
     ("body", "headers", "said"),
     [
-        (b'{"value": "a"}\n{"value": \n', NDJSON, "line 2:"),
-        (b'{"value": "a"}\n\n{"valu": "b"}\n', NDJSON, 'line 3: "valu" is not a field of a record'),
-        (b'{"records": [{"value": "a"}, {"key": "b"}]}', JSON, "records[1]: value is missing"),
-        (b'{"records": {}}', JSON, 'must be {"records": [{"value": ...}, ...]}'),
-        (b"not json", JSON, "the body is not JSON"),
+        (b'{"value": "a"}\n{"value": \n', NDJSON_BODY, "line 2:"),
+        (b'{"value": "a"}\n\n{"valu": "b"}\n', NDJSON_BODY, 'line 3: "valu" is not a field of a record'),
+        (b'{"records": [{"value": "a"}, {"key": "b"}]}', JSON_BODY, "records[1]: value is missing"),
+        (b'{"records": {}}', JSON_BODY, 'must be {"records": [{"value": ...}, ...]}'),
+        (b"not json", JSON_BODY, "the body is not JSON"),
         (b"x=1", {"Content-Type": "application/x-www-form-urlencoded"}, "Content-Type 'application/x-www-form"),
     ],
 )
@@ -154,10 +152,10 @@ def test_should_name_the_line_when_json_is_malformed(url: str, body: bytes, head
 
 def test_should_split_json_that_is_too_large_for_one_batch_and_refuse_one_record_that_is(url: str) -> None:
     before = high_watermark(url)
-    answer = http("POST", url, b'{"value": "%s"}\n' % (b"x" * 1000) * 10, NDJSON)
+    answer = http("POST", url, b'{"value": "%s"}\n' % (b"x" * 1000) * 10, NDJSON_BODY)
     assert answer.status == 200, answer.body
     assert high_watermark(url) == before + 10
-    refused(http("POST", url, b'{"value": "%s"}\n' % (b"x" * 5000), NDJSON), 413, "BatchTooLarge")
+    refused(http("POST", url, b'{"value": "%s"}\n' % (b"x" * 5000), NDJSON_BODY), 413, "BatchTooLarge")
     assert high_watermark(url) == before + 10
 
 
@@ -165,7 +163,7 @@ def test_should_refuse_requests_of_another_topic_or_epoch(url: str) -> None:
     problem = refused(http("GET", f"{url}?topicUid=other"), 412, "StaleTopic", "topicUid other is not that of topic")
     assert problem["topicUid"]
     problem = refused(
-        http("POST", f"{url}?leaderEpoch=9", b'{"value": 1}', NDJSON), 412, "FencedEpoch", "leaderEpoch 9"
+        http("POST", f"{url}?leaderEpoch=9", b'{"value": 1}', NDJSON_BODY), 412, "FencedEpoch", "leaderEpoch 9"
     )
     assert problem["leaderEpoch"] == 1
 
@@ -178,7 +176,7 @@ def test_should_refuse_an_answer_that_nobody_can_give(url: str) -> None:
 def test_should_refuse_a_body_over_the_limit_before_reading_it(url: str) -> None:
     split = urlsplit(url)
     head = (
-        f"POST {split.path} HTTP/1.1\r\nHost: {split.netloc}\r\nContent-Type: {BATCH['Content-Type']}\r\n"
+        f"POST {split.path} HTTP/1.1\r\nHost: {split.netloc}\r\nContent-Type: {BATCH_BODY['Content-Type']}\r\n"
         f"Content-Length: {1 << 40}\r\n\r\n"
     )
     with socket.create_connection((split.hostname, split.port), timeout=patient(30)) as connection:
@@ -192,13 +190,13 @@ def test_should_leave_nothing_behind_when_a_client_disconnects_mid_upload(url: s
     split = urlsplit(url)
     line = b'{"value": "half"}\n'
     head = (
-        f"POST {split.path} HTTP/1.1\r\nHost: {split.netloc}\r\nContent-Type: {NDJSON['Content-Type']}\r\n"
+        f"POST {split.path} HTTP/1.1\r\nHost: {split.netloc}\r\nContent-Type: {NDJSON_BODY['Content-Type']}\r\n"
         f"Content-Length: {len(line) * 2}\r\n\r\n"
     )
     with socket.create_connection((split.hostname, split.port), timeout=patient(30)) as connection:
         connection.sendall(head.encode() + line)
     # The next request of the same kind is appended right where the log was.
-    produced = http("POST", url, line, NDJSON).json
+    produced = http("POST", url, line, NDJSON_BODY).json
     assert produced["baseOffset"] == before
     fetched = http("GET", f"{url}?offset={before}").json["records"]
     assert json.dumps([record["value"] for record in fetched]) == '["half"]'

@@ -1,19 +1,10 @@
 """DELETE of records: what is deleted is gone for every reader, at every broker, and stays gone."""
 
-import json
-
 import pytest
 
 from headrace.core.records.columns import decode_batches
-from tests.support.cluster import Answer, Cluster, http
-
-NDJSON = {"Content-Type": "application/x-ndjson"}
-BATCH = "application/vnd.headrace.batch"
-
-
-def produce(url: str, *values: str) -> None:
-    body = b"".join(json.dumps({"value": value, "timestamp": 1000}).encode() + b"\n" for value in values)
-    assert http("POST", url, body, NDJSON).status == 200
+from tests.support.cluster import Answer, Cluster, http, produce
+from tests.support.world import BATCH
 
 
 def problem(answer: Answer) -> tuple[int, str, int | None, int | None]:
@@ -26,7 +17,7 @@ def url(shared: Cluster, topic: str) -> str:
     """Of a partition with the values a to e."""
     shared.create_topic(topic)
     url = shared.records_url(topic)
-    produce(url, *"abcde")
+    produce(url, *"abcde", timestamp_ms=1000)
     return url
 
 
@@ -55,7 +46,7 @@ def test_should_say_where_the_log_starts_when_nothing_is_left_to_delete(url: str
     assert http("DELETE", f"{url}?beforeOffset=3").json["logStartOffset"] == 5
     empty = http("GET", url).json
     assert (empty["records"], empty["nextOffset"]) == ([], 5)
-    produce(url, "f")
+    produce(url, "f", timestamp_ms=1000)
     assert [record["offset"] for record in http("GET", url).json["records"]] == [5]
 
 

@@ -3,7 +3,6 @@
 import gzip
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,18 +11,10 @@ from aiohttp import ClientSession
 from headrace.core.limits import REQUEST_BODY_BYTES_MAX, REQUEST_BYTES_IN_FLIGHT_MAX
 from headrace.http2.async_transport import AsyncTransport
 from tests.support.batches import batch_of
-from tests.support.broker_app import BrokerApp, running_app
+from tests.support.broker_app import BrokerApp
 from tests.support.cluster import Cluster, http
 from tests.support.waiting import eventually
-
-BATCH = "application/vnd.headrace.batch"
-NDJSON = "application/x-ndjson"
-
-
-@pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
-    async with running_app(tmp_path / "data") as app:
-        yield app
+from tests.support.world import BATCH, NDJSON
 
 
 @pytest.fixture(params=["HTTP/1.1", "HTTP/2"])

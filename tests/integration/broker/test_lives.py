@@ -10,20 +10,11 @@ from typing import Any
 from headrace.http2.blocking_transport import BlockingTransport
 from tests.faults.unruly_api import Answer, unruly
 from tests.support.batches import batch_of
-from tests.support.cluster import Cluster, Program, http
+from tests.support.cluster import Cluster, Program, http, produce
 from tests.support.patience import patient
 from tests.support.waiting import wait_for
+from tests.support.world import BATCH_BODY, LEASES, NDJSON_BODY
 from tests.support.writers import Writer, progress_since_now, read_from, writing
-
-NDJSON = {"Content-Type": "application/x-ndjson"}
-BATCH = {"Content-Type": "application/vnd.headrace.batch"}
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-
-
-def produce(cluster: Cluster, topic: str, *values: str) -> None:
-    body = b"".join(json.dumps({"value": value}).encode() + b"\n" for value in values)
-    answer = http("POST", cluster.records_url(topic), body, NDJSON)
-    assert answer.status == 200, answer.body
 
 
 def values(cluster: Cluster, topic: str) -> list[str]:
@@ -45,7 +36,7 @@ def start_failing(cluster: Cluster, *options: str) -> str:
 
 def test_should_lose_nothing_and_elect_itself_when_it_comes_back_after_kill_9(cluster: Cluster, topic: str) -> None:
     cluster.create_topic(topic)
-    produce(cluster, topic, "a", "b")
+    produce(cluster.records_url(topic), "a", "b")
     first = partition(cluster, topic)["leader"]["incarnation"]
     trimmed, directory = trimmed_topic(cluster, f"{topic}-trimmed")
 
@@ -64,7 +55,7 @@ def test_should_lose_nothing_and_elect_itself_when_it_comes_back_after_kill_9(cl
         assert [record["offset"] for record in http("GET", url).json["records"]] == [5]
         gone = http("GET", f"{url}?offset=4")
         assert (gone.status, gone.json["logStartOffset"], gone.json["highWatermark"]) == (416, 5, 6)
-    produce(cluster, topic, "c")
+    produce(cluster.records_url(topic), "c")
     assert values(cluster, topic) == ["a", "b", "c"]
     assert http("GET", cluster.records_url(topic)).headers["headrace-leader-epoch"] == "3"
 
@@ -74,7 +65,7 @@ def trimmed_topic(cluster: Cluster, name: str) -> tuple[str, Path]:
     uid = cluster.create_topic(name, segment={"bytes": "1Mi"})
     url = cluster.records_url(name)
     for _ in range(6):
-        assert http("POST", url, batch_of(b"x" * 400_000), BATCH).status == 200
+        assert http("POST", url, batch_of(b"x" * 400_000), BATCH_BODY).status == 200
     directory = cluster.home / "broker-0" / "partitions" / f"{uid}-0"
     assert len(list(directory.glob("*.log"))) == 3
     assert http("DELETE", f"{url}?beforeOffset=5").json["logStartOffset"] == 5
@@ -83,7 +74,7 @@ def trimmed_topic(cluster: Cluster, name: str) -> tuple[str, Path]:
 
 def test_should_find_everything_at_once_when_it_was_told_to_stop(cluster: Cluster, topic: str) -> None:
     cluster.create_topic(topic)
-    produce(cluster, topic, "a")
+    produce(cluster.records_url(topic), "a")
 
     assert cluster.broker().stop() == 0
 
@@ -98,7 +89,7 @@ def test_should_find_everything_at_once_when_it_was_told_to_stop(cluster: Cluste
 
 def test_should_answer_long_polls_and_end_streams_when_it_is_told_to_stop(cluster: Cluster, topic: str) -> None:
     cluster.create_topic(topic)
-    produce(cluster, topic, "a")
+    produce(cluster.records_url(topic), "a")
     with BlockingTransport() as transport:
         pending = transport.start("GET", f"{cluster.records_url(topic)}?offset=1&maxWaitMs=60000")
         stream = transport.start("GET", f"{cluster.records_url(topic)}?watch=true")
@@ -134,7 +125,7 @@ def test_should_fail_no_request_for_good_when_it_is_restarted_under_load(cluster
 
 def test_should_say_what_may_be_lost_when_it_comes_back_with_an_empty_disk(cluster: Cluster, topic: str) -> None:
     cluster.create_topic(topic)
-    produce(cluster, topic, "a")
+    produce(cluster.records_url(topic), "a")
     cluster.broker().kill()
 
     cluster.start_broker(0, "--data", str(cluster.home / "other-disk"))
@@ -186,13 +177,13 @@ def test_should_go_on_serving_while_the_api_server_is_away(cluster: Cluster, top
     api: Program = cluster.programs["api"]
     os.kill(api.pid, signal.SIGSTOP)
     try:
-        assert http("POST", url, b'{"value": "during"}\n', NDJSON).status == 200
+        assert http("POST", url, b'{"value": "during"}\n', NDJSON_BODY).status == 200
         assert [record["value"] for record in http("GET", url).json["records"]] == ["during"]
     finally:
         os.kill(api.pid, signal.SIGCONT)
     api.kill()
     wait_for(lambda: "lease not renewed" in cluster.broker().log, "the outage is noticed")
-    assert http("POST", url, b'{"value": "still"}\n', NDJSON).status == 200
+    assert http("POST", url, b'{"value": "still"}\n', NDJSON_BODY).status == 200
     cluster.start_api()
     cluster.create_topic(f"{topic}-after")
 
@@ -225,7 +216,7 @@ def test_should_not_call_a_disk_clean_when_it_has_not_come_to_what_a_crash_left(
     cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
     cluster.create_topic(topic)
-    produce(cluster, topic, "a")
+    produce(cluster.records_url(topic), "a")
     cluster.broker().kill()
     with unruly(cluster.api_url) as api:
         # The first answer tells which lives there were; what is to be opened comes after it.

@@ -14,16 +14,13 @@ from tests.support.cluster import Cluster, http
 from tests.support.patience import patient
 from tests.support.tools import require_tool
 from tests.support.waiting import wait_for
-
-BATCH = "application/vnd.headrace.batch"
-JSON = {"Content-Type": "application/json"}
-NDJSON = {"Content-Type": "application/x-ndjson"}
+from tests.support.world import BATCH, JSON_BODY, NDJSON_BODY
 
 
 def produce_values(url: str, *values: str) -> int:
     """The offset of the first."""
     body = json.dumps({"records": [{"value": value} for value in values]}).encode()
-    answer = http("POST", url, body, JSON)
+    answer = http("POST", url, body, JSON_BODY)
     assert answer.status == 200, answer.body
     base: int = answer.json["baseOffset"]
     return base
@@ -146,7 +143,7 @@ def test_should_find_offsets_by_time_and_at_the_ends(shared: Cluster, topic: str
     shared.create_topic(topic)
     url = shared.records_url(topic)
     body = b"".join(b'{"value": "x", "timestamp": %d}\n' % time_ms for time_ms in (1000, 2000, 3000))
-    http("POST", url, body, NDJSON)
+    http("POST", url, body, NDJSON_BODY)
     offsets = url.replace("/records", "/offsets")
 
     def found(timestamp: str) -> tuple[int | None, int | None]:
@@ -165,7 +162,7 @@ def test_should_choose_partitions_by_key_and_in_turn_when_the_client_does_not(sh
     keyed = [{"key": f"k{i % 3}", "value": str(i)} for i in range(12)]
     unkeyed = [{"value": str(i)} for i in range(8)]
 
-    results = http("POST", url, json.dumps({"records": keyed + unkeyed}).encode(), JSON).json["results"]
+    results = http("POST", url, json.dumps({"records": keyed + unkeyed}).encode(), JSON_BODY).json["results"]
 
     assert len(results) == 20
     for key in range(3):

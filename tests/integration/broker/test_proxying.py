@@ -12,9 +12,7 @@ from tests.support.batches import batch_of
 from tests.support.cluster import Cluster, http
 from tests.support.patience import patient
 from tests.support.waiting import eventually, wait_for
-
-NDJSON = {"Content-Type": "application/x-ndjson"}
-BATCH = "application/vnd.headrace.batch"
+from tests.support.world import BATCH, NDJSON_BODY
 
 
 def other_url(cluster: Cluster, topic: str) -> str:
@@ -28,7 +26,7 @@ def test_should_pass_requests_on_to_the_leader(shared: Cluster, topic: str) -> N
     shared.create_topic(topic)
     url = other_url(shared, topic)
 
-    produced = http("POST", url, b'{"value": "a"}\n', NDJSON)
+    produced = http("POST", url, b'{"value": "a"}\n', NDJSON_BODY)
     assert (produced.status, produced.json["baseOffset"]) == (200, 0)
     assert http("POST", url, batch_of(b"b", b"c"), {"Content-Type": BATCH}).json["lastOffset"] == 2
 
@@ -99,7 +97,7 @@ def test_should_say_which_records_are_written_when_one_leader_is_gone(cluster: C
     body = b"".join(json.dumps({"value": str(i)}).encode() + b"\n" for i in range(4))
 
     def partly() -> dict[str, object] | None:
-        answer = http("POST", url, body, NDJSON)
+        answer = http("POST", url, body, NDJSON_BODY)
         assert answer.status in (421, 503), answer.body
         problem: dict[str, object] = answer.json
         return problem

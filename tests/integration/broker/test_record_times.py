@@ -17,10 +17,8 @@ from headrace.core.records.raw import batch_crc
 from tests.support.cluster import Answer, Cluster, http
 from tests.support.patience import patient
 from tests.support.waiting import wait_for
+from tests.support.world import BATCH_BODY, JSON_BODY, NDJSON_BODY
 
-BATCH = {"Content-Type": "application/vnd.headrace.batch"}
-JSON = {"Content-Type": "application/json"}
-NDJSON = {"Content-Type": "application/x-ndjson"}
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 BOUNDS = {"beforeMax": "1d", "afterMax": "2h"}
 OLD, AHEAD = "OlderThanRetention", "FarAhead"
@@ -36,16 +34,16 @@ def columns(*times_ms: int) -> pa.RecordBatch:
 
 def as_json(url: str, *times_ms: int) -> Answer:
     records = [{"value": "v", "timestamp": time_ms} for time_ms in times_ms]
-    return http("POST", url, json.dumps({"records": records}).encode(), headers=JSON)
+    return http("POST", url, json.dumps({"records": records}).encode(), headers=JSON_BODY)
 
 
 def as_lines(url: str, *times_ms: int) -> Answer:
     lines = [json.dumps({"value": "v", "timestamp": time_ms}) for time_ms in times_ms]
-    return http("POST", url, "\n".join(lines).encode(), headers=NDJSON)
+    return http("POST", url, "\n".join(lines).encode(), headers=NDJSON_BODY)
 
 
 def as_batch(url: str, *times_ms: int) -> Answer:
-    return http("POST", url, b"".join(encode_batch(columns(*times_ms))), headers=BATCH)
+    return http("POST", url, b"".join(encode_batch(columns(*times_ms))), headers=BATCH_BODY)
 
 
 def end(url: str) -> int:
@@ -98,7 +96,7 @@ def test_should_refuse_a_header_that_lies_about_its_newest_record(shared: Cluste
     url, batch = shared.records_url(topic), b"".join(encode_batch(columns(now_ms())))
     header = BatchHeader.unpack(batch)._replace(max_timestamp_ms=time_ms)
     lying = header._replace(crc32c=batch_crc(header.pack(), [batch[64:]])).pack() + batch[64:]
-    refused = http("POST", url, lying, headers=BATCH)
+    refused = http("POST", url, lying, headers=BATCH_BODY)
     assert (refused.status, refused.json["code"]) == (400, "CorruptBatch")
     assert f"max_timestamp_ms {time_ms}" in refused.json["detail"]
     assert end(url) == 0

@@ -8,8 +8,7 @@ from tests.support.cluster import Cluster, http
 from tests.support.patience import patient
 from tests.support.tools import require_tool
 from tests.support.waiting import wait_for
-
-JSON = {"Content-Type": "application/json"}
+from tests.support.world import JSON_BODY
 
 
 def directories(cluster: Cluster, place: str, uid: str) -> list[str]:
@@ -52,7 +51,7 @@ def test_should_break_streams_off_when_the_topic_is_deleted(cluster: Cluster, to
 def test_should_show_nothing_of_the_old_topic_when_it_is_created_again(cluster: Cluster, topic: str) -> None:
     old = cluster.create_topic(topic)
     url = cluster.records_url(topic)
-    assert http("POST", url, b'{"records": [{"value": "old"}]}', JSON).status == 200
+    assert http("POST", url, b'{"records": [{"value": "old"}]}', JSON_BODY).status == 200
     cluster.delete_topic(topic)
     wait_gone(cluster, topic, old)
 
@@ -66,7 +65,7 @@ def test_should_show_nothing_of_the_old_topic_when_it_is_created_again(cluster: 
 def test_should_set_data_aside_when_its_topic_is_not_in_the_api_and_take_it_back(cluster: Cluster, topic: str) -> None:
     uid = cluster.create_topic(topic)
     url = cluster.records_url(topic)
-    assert http("POST", url, b'{"records": [{"value": "kept"}]}', JSON).status == 200
+    assert http("POST", url, b'{"records": [{"value": "kept"}]}', JSON_BODY).status == 200
     cluster.broker().stop()
     cluster.programs["operator"].kill()
     cluster.programs["api"].stop()
@@ -110,4 +109,4 @@ def test_should_keep_the_present_spec_beside_the_data_when_the_topic_changes(clu
 
     wait_for(lambda: described()["deletionPolicy"] == "Retain", "the description follows the topic")
     assert described()["durability"] == "Replicated", "it is written as a whole"
-    assert http("POST", cluster.records_url(topic), b'{"records": [{"value": "on"}]}', JSON).status == 200
+    assert http("POST", cluster.records_url(topic), b'{"records": [{"value": "on"}]}', JSON_BODY).status == 200

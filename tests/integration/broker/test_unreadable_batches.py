@@ -27,6 +27,7 @@ from headrace_broker.partition.queries import ProduceQuery
 from tests.support.batches import batch_of, mislabelled, poisoned
 from tests.support.broker_app import KEY, BrokerApp, running_app
 from tests.support.failing_disk import before_each
+from tests.support.world import NDJSON_BODY
 
 PLACE = TopicPartition("flights", 0)
 
@@ -147,7 +148,7 @@ async def test_should_not_say_where_a_disk_is_that_fails(app: BrokerApp, tmp_pat
     def fail(_fd: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    async with ClientSession(headers={"Content-Type": "application/x-ndjson"}) as http:
+    async with ClientSession(headers=NDJSON_BODY) as http:
         with before_each(("writev",), fail):
             async with http.post(app.url, data=b'{"value": 1}') as answer:
                 problem = await answer.json(content_type=None)

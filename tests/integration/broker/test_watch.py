@@ -6,7 +6,6 @@ import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,20 +23,14 @@ from headrace.http2.server_connection import H2_STREAM_SEND_BUFFER_BYTES
 from headrace_broker.partition.fetch import WATCH_READ_BYTES
 from headrace_broker.partition.queries import DeleteQuery
 from headrace_broker.partition.queries import Edge as Ends
-from tests.support.broker_app import BrokerApp, running_app
+from tests.support.broker_app import BrokerApp
 from tests.support.partition_sets import partition_state, seat
 from tests.support.patience import patient
 from tests.support.waiting import eventually
+from tests.support.world import BATCH
 
-BATCH = "application/vnd.headrace.batch"
 BROKEN_OFF = (BrokerUnreachableError, ClientPayloadError)
 MIB = 1 << 20
-
-
-@pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
-    async with running_app(tmp_path / "data") as app:
-        yield app
 
 
 @pytest.fixture(params=["HTTP/1.1", "HTTP/2"])

@@ -2,13 +2,14 @@
 
 from tests.support.cluster import Answer, Cluster, http
 from tests.support.web_pages import PAGES
+from tests.support.world import NDJSON_BODY
 
 
 @PAGES
 def test_should_take_no_records_from_a_page(shared: Cluster, topic: str, headers: dict[str, str]) -> None:
     shared.create_topic(topic)
     records = shared.records_url(topic)
-    lines = {"Content-Type": "application/x-ndjson"}
+    lines = NDJSON_BODY
     refused = http("POST", records, b'{"value": "a"}\n', lines | headers)
     assert (refused.status, refused.json["code"]) == (403, "ForeignPage")
     assert http("DELETE", f"{records}?beforeOffset=latest", headers=headers).status == 403

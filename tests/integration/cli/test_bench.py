@@ -3,15 +3,14 @@
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.command import Headrace
 from tests.support.patience import patient
+from tests.support.world import HEADRACE
 
-HEADRACE = str(Path(sys.executable).with_name("headrace"))
 TOTAL = re.compile(
     r"(\d+)( steady state)? records sent, \d+\.\d{6} records/sec \(\d+\.\d\d MB/sec\), \d+\.\d\d ms avg latency,"
     r" \d+\.\d\d ms max latency, \d+ ms 50th, \d+ ms 95th, \d+ ms 99th, \d+ ms 99\.9th\."

@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,7 @@ from tests.support.command import Headrace
 from tests.support.patience import patient
 from tests.support.terminal import on_terminal
 from tests.support.waiting import wait_for
-
-HEADRACE = str(Path(sys.executable).with_name("headrace"))
+from tests.support.world import HEADRACE
 
 
 def test_should_create_list_describe_and_delete_a_topic(headrace: Headrace, topic: str) -> None:

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -20,9 +19,7 @@ from tests.support.cluster import Cluster
 from tests.support.command import Headrace
 from tests.support.patience import patient
 from tests.support.waiting import wait_for
-
-HEADRACE = str(Path(sys.executable).with_name("headrace"))
-GROUPS = "/apis/headrace.io/v1alpha1/namespaces/default/consumergroups"
+from tests.support.world import CONSUMER_GROUPS, HEADRACE
 
 
 @pytest.fixture
@@ -242,7 +239,7 @@ def test_should_wait_for_the_partitions_of_a_member_that_was_killed(
     shared: Cluster, headrace: Headrace, environment: dict[str, str], orders: str, group: str
 ) -> None:
     manifest = {"apiVersion": "headrace.io/v1alpha1", "kind": "ConsumerGroup", "metadata": {"name": group}}
-    shared.kube("POST", GROUPS, {**manifest, "spec": {"sessionTimeout": f"{round(patient(6))}s"}})
+    shared.kube("POST", CONSUMER_GROUPS, {**manifest, "spec": {"sessionTimeout": f"{round(patient(6))}s"}})
     with member(environment, orders, group) as killed:
         wait_for_members(headrace, group, 1)
         wait_for(lambda: offsets(headrace, group) == [3, 2], "it has committed")
@@ -331,7 +328,7 @@ def test_should_reset_where_it_is_told_to(shared: Cluster, headrace: Headrace, o
         assert done.returncode == 0, done.stderr
         assert done.stdout.endswith(f"group default/{group} is reset\n")
         assert offsets(headrace, group) == expected, arguments
-    resource = shared.kube("GET", f"{GROUPS}/{group}")
+    resource = shared.kube("GET", f"{CONSUMER_GROUPS}/{group}")
     assert "resetOffsets" not in resource["spec"], "nothing is left that a manifest would be merged with"
     assert resource["status"]["lastReset"]["result"] == "Applied"
     assert sorted(headrace("consume", orders, "--group", group, "-o", "value").stdout.split()) == ["c", "e"]
@@ -364,11 +361,11 @@ def test_should_not_reset_a_group_whose_offsets_are_a_querys_own(
     shared: Cluster, headrace: Headrace, orders: str, group: str
 ) -> None:
     resource = {"apiVersion": "headrace.io/v1alpha1", "kind": "ConsumerGroup", "metadata": {"name": group}}
-    shared.kube("POST", GROUPS, {**resource, "spec": {"type": "Spark"}})
+    shared.kube("POST", CONSUMER_GROUPS, {**resource, "spec": {"type": "Spark"}})
     done = headrace("group", "reset", group, "--to", "earliest", "--topic", orders, "--yes")
     assert done.returncode == 1
     assert f"group default/{group} is of type Spark" in done.stderr
-    assert "resetOffsets" not in shared.kube("GET", f"{GROUPS}/{group}")["spec"]
+    assert "resetOffsets" not in shared.kube("GET", f"{CONSUMER_GROUPS}/{group}")["spec"]
     assert headrace("group", "delete", group, "--yes").returncode == 0
 
 
@@ -405,7 +402,7 @@ def test_should_say_what_stays_wanted_when_the_waiting_is_interrupted(
             _, errors = reset.communicate(timeout=patient(60))
         assert reset.returncode == 130
         assert "interrupted: It stays wanted, and is carried out once it can be" in errors
-        assert shared.kube("GET", f"{GROUPS}/{group}")["spec"]["resetOffsets"]["to"] == "Earliest"
+        assert shared.kube("GET", f"{CONSUMER_GROUPS}/{group}")["spec"]["resetOffsets"]["to"] == "Earliest"
 
 
 def test_should_delete_a_group_and_its_offsets(headrace: Headrace, orders: str, group: str) -> None:

@@ -11,8 +11,7 @@ import pytest
 from tests.support.cluster import Cluster, http
 from tests.support.command import Headrace
 from tests.support.waiting import wait_for
-
-_SETS = "/apis/headrace.io/v1alpha1/namespaces/default/partitionsets"
+from tests.support.world import JSON_BODY, PARTITION_SETS
 
 
 def put(shared: Cluster, topic: str, **changes: dict[str, Any]) -> None:
@@ -23,8 +22,8 @@ def put(shared: Cluster, topic: str, **changes: dict[str, Any]) -> None:
         current = shared.partition_set(f"{topic}-0")
         for partition in current["spec"]["partitions"]:
             partition.update(changes[f"p{partition['id']}"])
-        url = f"{shared.api_url}{_SETS}/{topic}-0"
-        answer = http("PUT", url, json.dumps(current).encode(), {"Content-Type": "application/json"})
+        url = f"{shared.api_url}{PARTITION_SETS}/{topic}-0"
+        answer = http("PUT", url, json.dumps(current).encode(), JSON_BODY)
         assert answer.status in (200, 409), answer.body
         return answer.status == 200
 
@@ -85,12 +84,12 @@ def asleep(shared: Cluster, broker: int | None) -> Iterator[None]:
 def make_anew(shared: Cluster, topic: str, **changes: dict[str, Any]) -> None:
     """Somebody deletes the set and makes another one by hand; of a topic that is paused."""
     found = shared.partition_set(f"{topic}-0")
-    shared.kube("DELETE", f"{_SETS}/{topic}-0")
+    shared.kube("DELETE", f"{PARTITION_SETS}/{topic}-0")
     for partition in found["spec"]["partitions"]:
         partition.update(changes[f"p{partition['id']}"])
     kept = ("name", "namespace", "labels", "ownerReferences")
     metadata = {name: found["metadata"][name] for name in kept}
-    shared.kube("POST", _SETS, {**found, "metadata": metadata})
+    shared.kube("POST", PARTITION_SETS, {**found, "metadata": metadata})
 
 
 def seat_of(shared: Cluster, broker: int) -> dict[str, Any]:

@@ -6,24 +6,12 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from headrace import AsyncConsumer, Record, TopicPartition
+from headrace import AsyncConsumer, TopicPartition
 from headrace.client.consumed_records import CONSUMED_SCHEMA
 from headrace.client.transport.retry import TROUBLE_UNANSWERED_MS
 from headrace.core.errors import LocalError, OffsetOutOfRangeError, StalledError, UnknownTopicError
-from tests.support.client_bench import Bench
+from tests.support.client_bench import Bench, number
 from tests.support.patience import patient
-
-
-def fill(bench: Bench, records: int, partitions: int = 1) -> None:
-    """Values are the numbers; times are 1,000 ms apart from 0, in partitions by turns."""
-    bench.create(partitions=partitions)
-    with bench.producer() as producer:
-        for number in range(records):
-            producer.send(bench.topic, str(number), partition=number % partitions, timestamp_ms=number * 1_000)
-
-
-def number(record: Record) -> int:
-    return int(record.value or b"")
 
 
 async def read_all(consumer: AsyncConsumer) -> list[int]:
@@ -31,7 +19,7 @@ async def read_all(consumer: AsyncConsumer) -> list[int]:
 
 
 async def test_should_read_records_and_columns_up_to_the_end(bench: Bench) -> None:
-    fill(bench, 1_000, partitions=2)
+    bench.fill(1_000, partitions=2)
     async with bench.async_consumer() as consumer:
         reading = consumer.records(follow=False)
         assert sorted([number(record) async for record in reading]) == list(range(1_000))
@@ -45,7 +33,7 @@ async def test_should_read_records_and_columns_up_to_the_end(bench: Bench) -> No
 
 
 async def test_should_go_on_when_waiting_for_the_next_record_was_cancelled(bench: Bench) -> None:
-    fill(bench, 3)
+    bench.fill(3)
     async with bench.async_consumer() as consumer, bench.async_producer() as producer:
         records = aiter(consumer)
         assert [number(await anext(records)) for _ in range(3)] == [0, 1, 2]
@@ -57,7 +45,7 @@ async def test_should_go_on_when_waiting_for_the_next_record_was_cancelled(bench
 
 
 async def test_should_read_each_record_once_however_often_it_is_cancelled(bench: Bench) -> None:
-    fill(bench, 3_000, partitions=3)
+    bench.fill(3_000, partitions=3)
     seen: list[int] = []
 
     async def read() -> None:
@@ -74,7 +62,7 @@ async def test_should_read_each_record_once_however_often_it_is_cancelled(bench:
 
 
 async def test_should_go_on_where_a_loop_was_left_and_where_it_is_sought(bench: Bench) -> None:
-    fill(bench, 100)
+    bench.fill(100, apart_ms=1_000)
     async with bench.async_consumer() as consumer:
         async for record in consumer:
             if record.offset == 9:
@@ -99,7 +87,7 @@ async def test_should_go_on_where_a_loop_was_left_and_where_it_is_sought(bench: 
 
 
 async def test_should_leave_out_partitions_that_are_paused(bench: Bench) -> None:
-    fill(bench, 300, partitions=3)
+    bench.fill(300, partitions=3)
     async with bench.async_consumer() as consumer:
         consumer.pause(0, 1)
         assert {n % 3 for n in await read_all(consumer)} == {2}
@@ -116,14 +104,14 @@ async def test_should_leave_out_partitions_that_are_paused(bench: Bench) -> None
 
 @pytest.mark.parametrize(("start", "first"), [("latest", 10), (4, 4), (datetime.fromtimestamp(7, UTC), 7)])
 async def test_should_start_where_it_is_told(bench: Bench, start: str | int | datetime, first: int) -> None:
-    fill(bench, 10)
+    bench.fill(10, apart_ms=1_000)
     async with bench.async_consumer(start=start) as consumer, bench.async_producer() as producer:
         await (await producer.send(bench.topic, "10"))
         assert await read_all(consumer) == list(range(first, 11))
 
 
 async def test_should_name_the_valid_range_and_go_on_when_an_offset_is_not_there(bench: Bench) -> None:
-    fill(bench, 10)
+    bench.fill(10)
     async with bench.async_consumer(start=1_000) as consumer:
         with pytest.raises(OffsetOutOfRangeError, match="1000"):
             await anext(aiter(consumer))
@@ -134,7 +122,7 @@ async def test_should_name_the_valid_range_and_go_on_when_an_offset_is_not_there
 
 
 async def test_should_raise_and_go_on_when_somebody_cancels_the_task_that_reads(bench: Bench) -> None:
-    fill(bench, 3)
+    bench.fill(3)
     async with bench.async_consumer() as consumer:
         records = aiter(consumer)
         assert [number(await anext(records)) for _ in range(3)] == [0, 1, 2]
@@ -151,7 +139,7 @@ async def test_should_raise_and_go_on_when_somebody_cancels_the_task_that_reads(
 
 
 async def test_should_say_so_when_it_has_not_started_or_is_closed(bench: Bench) -> None:
-    fill(bench, 1)
+    bench.fill(1)
     consumer = bench.async_consumer()
     with pytest.raises(LocalError, match="has not started: use it in `async with"):
         consumer.position(0)
@@ -171,7 +159,7 @@ async def test_should_say_so_when_it_has_not_started_or_is_closed(bench: Bench) 
 
 
 async def test_should_read_partitions_that_are_added_later(bench: Bench) -> None:
-    fill(bench, 3)
+    bench.fill(3)
     with bench.consumer() as blocking, bench.consumer(partitions=[0]) as fixed:
         async with bench.async_consumer() as consumer:
             records = aiter(consumer)

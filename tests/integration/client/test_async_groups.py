@@ -2,47 +2,31 @@
 
 import asyncio
 from collections import Counter
-from typing import Any
 
 import pytest
 
-from headrace import AsyncConsumer, Record, TopicPartition
+from headrace import AsyncConsumer, TopicPartition
 from headrace.core.errors import FencedMemberError, LocalError, PollIntervalExceededError
-from tests.support.client_bench import Bench
+from tests.support.client_bench import Bench, number
 from tests.support.waiting import eventually
 
 
-def member(bench: Bench, **options: Any) -> AsyncConsumer:
-    return bench.async_consumer(group=bench.topic, **options)
-
-
-def fill(bench: Bench, records: int, partitions: int = 1) -> None:
-    bench.create(partitions=partitions)
-    with bench.producer() as producer:
-        for number in range(records):
-            producer.send(bench.topic, str(number), partition=number % partitions)
-
-
-def number(record: Record) -> int:
-    return int(record.value or b"")
-
-
 async def committed(bench: Bench) -> dict[int, int]:
-    async with member(bench, auto_commit=False) as consumer:
+    async with bench.async_member(auto_commit=False) as consumer:
         return {place.partition: offset.offset for place, offset in (await consumer.group_offsets()).items()}
 
 
 async def test_should_go_on_where_the_group_stopped(bench: Bench) -> None:
-    fill(bench, 30)
-    async with member(bench) as consumer:
+    bench.fill(30)
+    async with bench.async_member() as consumer:
         async for record in consumer:
             if record.offset == 9:
                 break
     assert await committed(bench) == {0: 10}
     with pytest.raises(ZeroDivisionError):
-        await fail_at(member(bench), 12)
+        await fail_at(bench.async_member(), 12)
     assert await committed(bench) == {0: 12}
-    async with member(bench) as consumer:
+    async with bench.async_member() as consumer:
         assert sum([batch.num_rows async for batch in consumer.batches(follow=False)]) == 18
     assert await committed(bench) == {0: 30}
 
@@ -55,8 +39,8 @@ async def fail_at(consumer: AsyncConsumer, offset: int) -> None:
 
 
 async def test_should_commit_what_its_user_commits(bench: Bench) -> None:
-    fill(bench, 10, partitions=2)
-    async with member(bench, auto_commit=False) as consumer:
+    bench.fill(10, partitions=2)
+    async with bench.async_member(auto_commit=False) as consumer:
         record = await anext(aiter(consumer))
         await consumer.commit()
         mine, other = (TopicPartition(bench.topic, p) for p in (record.partition, 1 - record.partition))
@@ -101,7 +85,7 @@ async def test_should_skip_nothing_while_members_come_and_go_under_load(
         async def revoked(partitions: list[TopicPartition]) -> None:
             moved.append(len(partitions))
 
-        async with member(bench, auto_commit_interval_ms=100, on_revoked=revoked, on_lost=lost.extend) as consumer:
+        async with bench.async_member(auto_commit_interval_ms=100, on_revoked=revoked, on_lost=lost.extend) as consumer:
             left = records
             async for record in consumer:
                 seen.append(number(record))
@@ -130,12 +114,12 @@ def repeated(seen: list[int]) -> set[int]:
 
 
 async def test_should_leave_the_group_for_a_task_that_does_not_come_back(bench: Bench) -> None:
-    fill(bench, 20, partitions=2)
+    bench.fill(20, partitions=2)
     lost: list[TopicPartition] = []
-    async with member(bench, max_poll_interval_ms=1_000, on_lost=lost.extend) as stalled:
+    async with bench.async_member(max_poll_interval_ms=1_000, on_lost=lost.extend) as stalled:
         records = aiter(stalled)
         await anext(records)
-        async with member(bench) as other:
+        async with bench.async_member() as other:
             reading = aiter(other)
             assert len({(r.partition, r.offset) for r in [await anext(reading) for _ in range(20)]}) == 20
             with pytest.raises(PollIntervalExceededError, match="iterate again to join again"):
@@ -145,7 +129,7 @@ async def test_should_leave_the_group_for_a_task_that_does_not_come_back(bench: 
 
 
 async def test_should_go_on_when_waiting_was_cancelled(bench: Bench) -> None:
-    fill(bench, 3_000, partitions=3)
+    bench.fill(3_000, partitions=3)
     seen: list[int] = []
 
     async def read(consumer: AsyncConsumer) -> None:
@@ -154,7 +138,7 @@ async def test_should_go_on_when_waiting_was_cancelled(bench: Bench) -> None:
             if len(seen) % 97 == 0:
                 await asyncio.sleep(0)
 
-    async with member(bench) as consumer:
+    async with bench.async_member() as consumer:
         while len(seen) < 3_000:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(read(consumer), 0.05)

@@ -10,24 +10,16 @@ import pytest
 from headrace import Record, TopicPartition
 from headrace.client.consumed_records import CONSUMED_SCHEMA
 from headrace.core.errors import LocalError, OffsetOutOfRangeError
-from tests.support.client_bench import Bench
+from tests.support.client_bench import Bench, number
 from tests.support.patience import patient
 
 
-def fill(bench: Bench, records: int, partitions: int = 1, **options: int) -> None:
-    """Values are the numbers; times are 1,000 ms apart from 0, in partitions by turns."""
-    bench.create(partitions=partitions)
-    with bench.producer(**options) as producer:
-        for number in range(records):
-            producer.send(bench.topic, str(number), partition=number % partitions, timestamp_ms=number * 1_000)
-
-
 def numbers(records: list[Record]) -> list[int]:
-    return [int(record.value or b"") for record in records]
+    return [number(record) for record in records]
 
 
 def test_should_end_at_what_is_there_when_it_does_not_follow(bench: Bench) -> None:
-    fill(bench, 300, partitions=3)
+    bench.fill(300, partitions=3)
     assert sorted(numbers(bench.read_all())) == list(range(300))
     assert numbers(bench.read_all(partitions=[1])) == list(range(1, 300, 3))
 
@@ -38,7 +30,7 @@ def test_should_end_at_once_when_there_is_nothing(bench: Bench) -> None:
 
 
 def test_should_hand_out_columns(bench: Bench) -> None:
-    fill(bench, 1_000, partitions=2)
+    bench.fill(1_000, partitions=2, apart_ms=1_000)
     with bench.consumer() as consumer:
         table = pa.Table.from_batches(consumer.batches(follow=False))
     assert table.schema == CONSUMED_SCHEMA
@@ -58,7 +50,7 @@ def test_should_hand_out_columns(bench: Bench) -> None:
 
 
 def test_should_wait_for_new_records_when_it_follows(bench: Bench) -> None:
-    fill(bench, 3)
+    bench.fill(3)
     with bench.consumer() as consumer, bench.producer() as producer:
         assert numbers(list(islice(consumer, 3))) == [0, 1, 2]
         sender = Thread(target=lambda: producer.send(bench.topic, "3"))
@@ -80,7 +72,7 @@ def test_should_read_again_what_an_iterator_that_is_still_held_has_left(bench: B
 
 
 def test_should_go_on_where_a_loop_was_left(bench: Bench) -> None:
-    fill(bench, 100)
+    bench.fill(100)
     with bench.consumer() as consumer:
         for record in consumer:
             if record.offset == 9:
@@ -92,7 +84,7 @@ def test_should_go_on_where_a_loop_was_left(bench: Bench) -> None:
 
 
 def test_should_go_on_behind_the_last_record_when_another_reading_begins(bench: Bench) -> None:
-    fill(bench, 100)
+    bench.fill(100)
     with bench.consumer() as consumer:
         assert numbers(list(islice(consumer, 5))) == [0, 1, 2, 3, 4]
         batches = list(consumer.batches(follow=False))
@@ -109,19 +101,19 @@ def test_should_go_on_behind_the_last_record_when_another_reading_begins(bench: 
     ],
 )
 def test_should_start_where_it_is_told(bench: Bench, start: str | int | datetime, first: int) -> None:
-    fill(bench, 100)
+    bench.fill(100, apart_ms=1_000)
     assert numbers(bench.read_all(start=start)) == list(range(first, 100))
 
 
 def test_should_read_only_what_comes_later_when_it_starts_at_the_latest(bench: Bench) -> None:
-    fill(bench, 10)
+    bench.fill(10)
     with bench.consumer(start="latest") as consumer, bench.producer() as producer:
         producer.send(bench.topic, "10").result(patient(30))
         assert numbers(list(consumer.records(follow=False))) == [10]
 
 
 def test_should_go_where_it_is_sought_even_within_a_loop(bench: Bench) -> None:
-    fill(bench, 100)
+    bench.fill(100, apart_ms=1_000)
     with bench.consumer() as consumer:
         seen = []
         for record in consumer.records(follow=False):
@@ -140,7 +132,7 @@ def test_should_go_where_it_is_sought_even_within_a_loop(bench: Bench) -> None:
 
 
 def test_should_leave_out_partitions_that_are_paused(bench: Bench) -> None:
-    fill(bench, 300, partitions=3)
+    bench.fill(300, partitions=3)
     with bench.consumer() as consumer:
         consumer.pause(0, 1)
         assert {record.partition for record in consumer.records(follow=False)} == {2}
@@ -158,14 +150,14 @@ def test_should_leave_out_partitions_that_are_paused(bench: Bench) -> None:
 
 
 def test_should_tell_the_ends(bench: Bench) -> None:
-    fill(bench, 5, partitions=2)
+    bench.fill(5, partitions=2)
     with bench.consumer() as consumer:
         assert consumer.end_offsets() == {TopicPartition(bench.topic, 0): 3, TopicPartition(bench.topic, 1): 2}
         assert consumer.partitions == [TopicPartition(bench.topic, 0), TopicPartition(bench.topic, 1)]
 
 
 def test_should_name_the_valid_range_and_go_on_when_an_offset_is_not_there(bench: Bench) -> None:
-    fill(bench, 10)
+    bench.fill(10)
     with bench.consumer(start=1_000) as consumer:
         with pytest.raises(OffsetOutOfRangeError, match="1000"):
             next(iter(consumer))

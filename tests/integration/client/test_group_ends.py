@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headrace import AsyncConsumer, Consumer, TopicPartition
+from headrace import Consumer, TopicPartition
 from headrace.client.transport.errands import Errand
 from headrace.core.errors import LocalError, PartitionOfflineError
 from headrace.http2.blocking_connection import BlockingConnection
@@ -53,17 +53,6 @@ except LocalError as error:
 """
 
 
-def fill(bench: Bench, records: int, partitions: int = 1) -> None:
-    bench.create(partitions=partitions)
-    with bench.producer() as producer:
-        for number in range(records):
-            producer.send(bench.topic, str(number), partition=number % partitions)
-
-
-def member(bench: Bench, **options: Any) -> Consumer:
-    return bench.consumer(group=bench.topic, **options)
-
-
 def members(bench: Bench) -> int:
     return len(GroupCalls([bench.server], bench.topic).get("")["members"])
 
@@ -84,8 +73,8 @@ def run(work: Callable[[], Any]) -> tuple[threading.Thread, list[BaseException]]
 
 @pytest.mark.parametrize("records", [3, 3_000], ids=["while it waits", "while records flow"])
 def test_should_end_a_loop_in_another_thread(bench: Bench, records: int) -> None:
-    fill(bench, records)
-    consumer = member(bench)
+    bench.fill(records)
+    consumer = bench.member()
     seen: list[int] = []
     closed = threading.Event()
 
@@ -105,14 +94,14 @@ def test_should_end_a_loop_in_another_thread(bench: Bench, records: int) -> None
     assert not thread.is_alive()
     assert [type(error) for error in errors] == [LocalError]
     assert members(bench) == 0
-    with member(bench, auto_commit=False) as after:
+    with bench.member(auto_commit=False) as after:
         committed = after.group_offsets()[TopicPartition(bench.topic, 0)].offset
     assert len(seen) - 2 <= committed <= len(seen), "neither what he had in hand need count, nor one on its way to him"
 
 
 def test_should_end_the_loop_that_closes_it(bench: Bench) -> None:
-    fill(bench, 20)
-    consumer = member(bench)
+    bench.fill(20)
+    consumer = bench.member()
     records = iter(consumer)
     assert next(records).offset == 0
     consumer.close()
@@ -122,7 +111,7 @@ def test_should_end_the_loop_that_closes_it(bench: Bench) -> None:
 
 
 def test_should_close_once_where_callbacks_close_it(bench: Bench) -> None:
-    fill(bench, 20)
+    bench.fill(20)
     told: list[str] = []
 
     def closing(what: str) -> Callable[[list[TopicPartition]], None]:
@@ -132,7 +121,7 @@ def test_should_close_once_where_callbacks_close_it(bench: Bench) -> None:
 
         return heard
 
-    consumer = member(bench, on_assigned=closing("assigned"), on_revoked=closing("revoked"))
+    consumer = bench.member(on_assigned=closing("assigned"), on_revoked=closing("revoked"))
     with pytest.raises(LocalError, match="this consumer is closed"):
         next(iter(consumer))
     assert told == ["assigned", "revoked"]
@@ -141,7 +130,7 @@ def test_should_close_once_where_callbacks_close_it(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("how", "said"), [("close", "True 5\n"), ("wakeup", "ended 5\nended 10\n")])
 def test_should_be_stopped_by_signals(bench: Bench, how: str, said: str) -> None:
-    fill(bench, 10)
+    bench.fill(10)
     done = subprocess.run(
         [sys.executable, "-c", SIGNALLED, how, bench.topic],
         env={**os.environ, "HEADRACE_SERVER": bench.server},
@@ -156,8 +145,8 @@ def test_should_be_stopped_by_signals(bench: Bench, how: str, said: str) -> None
 
 def test_should_close_when_a_signal_comes_during_a_commit(bench: Bench) -> None:
     """The handler runs within the commit, which would take an hour, and must not wait for it."""
-    fill(bench, 10)
-    consumer = member(bench, timeout_ms=3_600_000)
+    bench.fill(10)
+    consumer = bench.member(timeout_ms=3_600_000)
     next(iter(consumer))
     before = signal.signal(signal.SIGUSR1, lambda *_: consumer.close(2_000))
     try:
@@ -189,8 +178,8 @@ def codes_of(ident: int | None) -> set[CodeType]:
 
 
 def test_should_close_in_time_where_nobody_answers(bench: Bench) -> None:
-    fill(bench, 10)
-    consumer = member(bench, timeout_ms=3_600_000)
+    bench.fill(10)
+    consumer = bench.member(timeout_ms=3_600_000)
     records = iter(consumer)
     next(records)
     next(records)
@@ -199,8 +188,8 @@ def test_should_close_in_time_where_nobody_answers(bench: Bench) -> None:
 
 
 def test_should_read_on_while_a_partition_that_it_is_given_is_offline(bench: Bench) -> None:
-    fill(bench, 40, partitions=2)
-    consumer = member(bench)
+    bench.fill(40, partitions=2)
+    consumer = bench.member()
     look_up = consumer._brokers._offset_or_end_once
     offline = threading.Event()
     offline.set()
@@ -221,14 +210,10 @@ def test_should_read_on_while_a_partition_that_it_is_given_is_offline(bench: Ben
 # -- asyncio -----------------------------------------------------------------------------------------------------------
 
 
-def async_member(bench: Bench, **options: Any) -> AsyncConsumer:
-    return bench.async_consumer(group=bench.topic, **options)
-
-
 @pytest.mark.parametrize("records", [3, 3_000], ids=["while it waits", "while records flow"])
 async def test_should_end_a_loop_in_another_task(bench: Bench, records: int) -> None:
-    fill(bench, records)
-    consumer = async_member(bench)
+    bench.fill(records)
+    consumer = bench.async_member()
     seen: list[int] = []
 
     async def read() -> None:
@@ -246,7 +231,7 @@ async def test_should_end_a_loop_in_another_task(bench: Bench, records: int) -> 
 
 
 async def test_should_close_an_async_member_from_its_callbacks(bench: Bench) -> None:
-    fill(bench, 3)
+    bench.fill(3)
     told: list[str] = []
 
     def closing(what: str) -> Any:
@@ -256,7 +241,7 @@ async def test_should_close_an_async_member_from_its_callbacks(bench: Bench) -> 
 
         return heard
 
-    consumer = async_member(bench, on_assigned=closing("assigned"), on_revoked=closing("revoked"))
+    consumer = bench.async_member(on_assigned=closing("assigned"), on_revoked=closing("revoked"))
     with pytest.raises(LocalError, match="this consumer is closed"):
         await asyncio.wait_for(anext(aiter(consumer)), patient(30))
     await asyncio.wait_for(consumer.close(), patient(30))
@@ -265,8 +250,8 @@ async def test_should_close_an_async_member_from_its_callbacks(bench: Bench) -> 
 
 
 async def test_should_end_an_async_loop_and_go_on(bench: Bench) -> None:
-    fill(bench, 10)
-    async with async_member(bench) as consumer:
+    bench.fill(10)
+    async with bench.async_member() as consumer:
         seen = []
         async for record in consumer:
             seen.append(record.offset)
@@ -283,7 +268,7 @@ async def test_should_end_an_async_loop_and_go_on(bench: Bench) -> None:
 
 async def test_should_be_given_partitions_however_short_its_user_waits(bench: Bench) -> None:
     """Slow callbacks are begun once, and are done before anything is handed out."""
-    fill(bench, 3)
+    bench.fill(3)
     told: list[str] = []
 
     async def assigned(_: list[TopicPartition]) -> None:
@@ -291,7 +276,7 @@ async def test_should_be_given_partitions_however_short_its_user_waits(bench: Be
         await asyncio.sleep(0.1)
         told.append("done")
 
-    async with async_member(bench, on_assigned=assigned) as consumer:
+    async with bench.async_member(on_assigned=assigned) as consumer:
         records = aiter(consumer)
         found = None
         while found is None:
@@ -301,7 +286,7 @@ async def test_should_be_given_partitions_however_short_its_user_waits(bench: Be
 
 
 async def test_should_give_the_loop_back_while_its_user_never_does(bench: Bench) -> None:
-    fill(bench, 300)
+    bench.fill(300)
     turns = 0
 
     async def others() -> None:
@@ -310,7 +295,7 @@ async def test_should_give_the_loop_back_while_its_user_never_does(bench: Bench)
             turns += 1
             await asyncio.sleep(0)
 
-    async with async_member(bench) as consumer:
+    async with bench.async_member() as consumer:
         records = aiter(consumer)
         await anext(records)
         task = asyncio.create_task(others())

@@ -17,6 +17,7 @@ from tests.support.cluster import Cluster, running_cluster
 from tests.support.group_calls import GroupCalls, create_offsets_topic
 from tests.support.patience import patient
 from tests.support.waiting import wait_for
+from tests.support.world import CONSUMER_GROUPS
 
 MEMBER = """
 import sys
@@ -25,7 +26,6 @@ for record in Consumer(sys.argv[1], group="billing", auto_commit_interval_ms=100
     print(record.partition, record.offset, flush=True)
 """
 _PARTITIONS = 4
-_GROUPS = "/apis/headrace.io/v1alpha1/namespaces/default/consumergroups"
 
 
 @dataclass
@@ -123,7 +123,7 @@ def everything(load: Writing) -> set[tuple[int, int]]:
 @pytest.mark.timeout(240)
 def test_should_move_what_a_killed_member_had_and_skip_nothing(cluster: Cluster) -> None:
     group = {"apiVersion": API_VERSION, "kind": "ConsumerGroup", "metadata": {"name": "billing"}}
-    cluster.kube("POST", _GROUPS, {**group, "spec": {"sessionTimeout": "6s"}})
+    cluster.kube("POST", CONSUMER_GROUPS, {**group, "spec": {"sessionTimeout": "6s"}})
     calls = GroupCalls([cluster.url(broker) for broker in range(3)])
     with members(cluster, 2) as (victim, survivor):
         with writing(cluster) as load:

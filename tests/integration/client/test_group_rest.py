@@ -20,13 +20,6 @@ DEADLINE_S = patient(30)
 SAID_ONCE, DESCRIPTION = CoordinatorClient.said_once, CoordinatorClient.description
 
 
-def fill(bench: Bench) -> None:
-    bench.create(partitions=3)
-    with bench.producer() as producer:
-        for number in range(RECORDS):
-            producer.send(bench.topic, str(number), partition=number % 3)
-
-
 def has_news(joined: Joined | None) -> bool:
     """Whether it gives the member partitions."""
     return joined is not None and bool(joined[0].assigned)
@@ -62,14 +55,14 @@ def rest(monkeypatch: pytest.MonkeyPatch) -> Rest:
 
 
 def test_should_not_end_while_the_word_of_its_part_is_on_its_way(bench: Bench, rest: Rest) -> None:
-    fill(bench)
+    bench.fill(RECORDS, partitions=3)
     with bench.consumer(group=bench.topic) as consumer:
         assert sum(1 for _ in consumer.records(follow=False)) == RECORDS
     assert rest.is_seen
 
 
 async def test_should_not_end_async_while_the_word_of_its_part_is_on_its_way(bench: Bench, rest: Rest) -> None:
-    await asyncio.to_thread(fill, bench)
+    await asyncio.to_thread(bench.fill, RECORDS, partitions=3)
     async with bench.async_consumer(group=bench.topic) as consumer:
         assert len([record async for record in consumer.records(follow=False)]) == RECORDS
     assert rest.is_seen

@@ -42,15 +42,6 @@ print(len(consumer.assignment()), consumer.position(0))
 """
 
 
-def fill(bench: Bench, records: int, partitions: int = 1, *, begin: int = 0) -> None:
-    """Values are the numbers, in partitions by turns."""
-    if not begin:
-        bench.create(partitions=partitions)
-    with bench.producer() as producer:
-        for number in range(begin, begin + records):
-            producer.send(bench.topic, str(number), partition=number % partitions)
-
-
 def end(bench: Bench, partitions: int) -> None:
     """Let members stop that wait for records."""
     with bench.producer() as producer:
@@ -62,12 +53,8 @@ def place(bench: Bench, partition: int) -> TopicPartition:
     return TopicPartition(bench.topic, partition)
 
 
-def member(bench: Bench, **options: Any) -> Consumer:
-    return bench.consumer(group=bench.topic, **options)
-
-
 def committed(bench: Bench) -> dict[int, int]:
-    with member(bench, auto_commit=False) as consumer:
+    with bench.member(auto_commit=False) as consumer:
         return {partition.partition: offset.offset for partition, offset in consumer.group_offsets().items()}
 
 
@@ -123,18 +110,18 @@ def working(bench: Bench, partitions: int, *consumers: Consumer) -> Iterator[lis
 
 
 def test_should_share_the_partitions_of_a_topic(bench: Bench) -> None:
-    fill(bench, 200, partitions=4)
-    with working(bench, 4, member(bench), member(bench)) as (first, second):
+    bench.fill(200, partitions=4)
+    with working(bench, 4, bench.member(), bench.member()) as (first, second):
         wait_for(lambda: len(first.partitions) == len(second.partitions) == 2, "each has two")
         assert sorted(first.partitions + second.partitions) == [0, 1, 2, 3]
-        fill(bench, 200, partitions=4, begin=200)
+        bench.fill(200, partitions=4, begin=200)
         wait_for(lambda: len(first.records) + len(second.records) >= 400, "all are read")
     assert sorted(numbers(first.records + second.records)) == list(range(400)), "once each: none died"
     assert {r.partition for r in first.records[-50:]}.isdisjoint(r.partition for r in second.records[-50:])
 
 
 def test_should_give_everything_to_each_of_two_groups(bench: Bench) -> None:
-    fill(bench, 100, partitions=3)
+    bench.fill(100, partitions=3)
     for group in ("audit", "billing"):
         with bench.consumer(group=f"{bench.topic}-{group}") as consumer:
             assert sorted(numbers(list(consumer.records(follow=False)))) == list(range(100))
@@ -142,18 +129,18 @@ def test_should_give_everything_to_each_of_two_groups(bench: Bench) -> None:
 
 
 def test_should_go_on_where_the_group_stopped(bench: Bench) -> None:
-    fill(bench, 30)
-    with member(bench) as consumer:
+    bench.fill(30)
+    with bench.member() as consumer:
         assert numbers(list(islice(consumer, 10))) == list(range(10))
-    with member(bench) as consumer:
+    with bench.member() as consumer:
         offsets = [offset for batch in consumer.batches(follow=False) for offset in batch.column("offset").to_pylist()]
         assert offsets == list(range(10, 30))
-    with member(bench) as consumer:
+    with bench.member() as consumer:
         assert list(consumer.records(follow=False)) == []
 
 
 def test_should_read_again_what_failed_and_nothing_before_it(bench: Bench) -> None:
-    fill(bench, 30)
+    bench.fill(30)
 
     def fail_at(consumer: Consumer, offset: int) -> None:
         with consumer:
@@ -167,21 +154,21 @@ def test_should_read_again_what_failed_and_nothing_before_it(bench: Bench) -> No
                 raise KeyboardInterrupt
 
     with pytest.raises(ZeroDivisionError):
-        fail_at(member(bench), 12)
+        fail_at(bench.member(), 12)
     assert committed(bench) == {0: 12}
     with pytest.raises(KeyboardInterrupt):
-        be_interrupted(member(bench))
+        be_interrupted(bench.member())
     assert committed(bench) == {0: 12}
 
 
 def test_should_commit_what_its_user_commits(bench: Bench) -> None:
-    fill(bench, 30, partitions=2)
-    with member(bench, auto_commit=False) as consumer:
+    bench.fill(30, partitions=2)
+    with bench.member(auto_commit=False) as consumer:
         for record in consumer:
             if record.offset == 3:
                 break
     assert committed(bench) == {}
-    with member(bench, auto_commit=False) as consumer:
+    with bench.member(auto_commit=False) as consumer:
         for record in consumer.records(follow=False):
             if record.offset == 3 and record.partition == 1:
                 consumer.commit()
@@ -195,8 +182,8 @@ def test_should_commit_what_its_user_commits(bench: Bench) -> None:
 
 
 def test_should_pause_resume_and_seek(bench: Bench) -> None:
-    fill(bench, 40, partitions=2)
-    with member(bench) as consumer:
+    bench.fill(40, partitions=2)
+    with bench.member() as consumer:
         first = next(iter(consumer))
         consumer.pause(0)
         rest = list(consumer.records(follow=False))
@@ -212,14 +199,14 @@ def test_should_pause_resume_and_seek(bench: Bench) -> None:
 
 
 def test_should_hand_out_columns(bench: Bench) -> None:
-    fill(bench, 100, partitions=2)
-    with member(bench) as consumer:
+    bench.fill(100, partitions=2)
+    with bench.member() as consumer:
         assert sum(batch.num_rows for batch in consumer.batches(follow=False)) == 100
     assert committed(bench) == {0: 50, 1: 50}
 
 
 def test_should_tell_of_partitions_that_come_and_go(bench: Bench) -> None:
-    fill(bench, 20, partitions=2)
+    bench.fill(20, partitions=2)
     told: list[tuple[str, int]] = []
 
     def heard(what: str) -> Any:
@@ -229,9 +216,9 @@ def test_should_tell_of_partitions_that_come_and_go(bench: Bench) -> None:
         told.append(("revoked", len(partitions)))
         first.commit({partitions[0]: 3})
 
-    first = member(bench, auto_commit=False, on_assigned=heard("assigned"), on_revoked=revoked)
+    first = bench.member(auto_commit=False, on_assigned=heard("assigned"), on_revoked=revoked)
     assert len(list(first.records(follow=False))) == 20
-    second = member(bench, auto_commit=False, on_assigned=heard("assigned"))
+    second = bench.member(auto_commit=False, on_assigned=heard("assigned"))
     with working(bench, 2, first, second) as (one, two):
         wait_for(lambda: len(one.partitions) == len(two.partitions) == 1, "each has one")
         wait_for(lambda: len(two.records) >= 7, "the second begins where the first committed")
@@ -242,12 +229,12 @@ def test_should_tell_of_partitions_that_come_and_go(bench: Bench) -> None:
 
 
 def test_should_leave_the_group_for_a_user_who_does_not_come_back(bench: Bench) -> None:
-    fill(bench, 20, partitions=2)
+    bench.fill(20, partitions=2)
     lost: list[TopicPartition] = []
-    stalled = member(bench, max_poll_interval_ms=1_000, on_lost=lost.extend)
+    stalled = bench.member(max_poll_interval_ms=1_000, on_lost=lost.extend)
     records = iter(stalled)
     in_hand = next(records)
-    with member(bench) as other:
+    with bench.member() as other:
         assert len(list(islice(other, 20))) == 20, "what was in hand is read again"
         with pytest.raises(PollIntervalExceededError, match="longer than max_poll_interval_ms, 1000"):
             stalled.commit({place(bench, in_hand.partition): 1})
@@ -260,10 +247,10 @@ def test_should_leave_the_group_for_a_user_who_does_not_come_back(bench: Bench) 
 
 
 def test_should_keep_what_it_had_when_a_static_member_is_restarted(bench: Bench) -> None:
-    fill(bench, 20, partitions=4)
+    bench.fill(20, partitions=4)
     told: list[list[TopicPartition]] = []
-    first = member(bench, instance_id="pod-0", on_assigned=told.append, on_revoked=told.append)
-    second = member(bench, instance_id="pod-1")
+    first = bench.member(instance_id="pod-0", on_assigned=told.append, on_revoked=told.append)
+    second = bench.member(instance_id="pod-1")
     with working(bench, 4, first, second) as (one, two):
         wait_for(lambda: len(one.partitions) == len(two.partitions) == 2, "each has two")
         had, heard = two.partitions, len(told)
@@ -271,14 +258,14 @@ def test_should_keep_what_it_had_when_a_static_member_is_restarted(bench: Bench)
         with bench.producer() as producer:
             producer.send(bench.topic, END, partition=end_of_second)
         wait_for(lambda: not two._thread.is_alive(), "the second is gone for a while")
-        with Working(member(bench, instance_id="pod-1")) as again:
+        with Working(bench.member(instance_id="pod-1")) as again:
             wait_for(lambda: again.partitions == had, "its successor has what it had")
             assert len(told) == heard
             end(bench, 4)
 
 
 def test_should_follow_topics_that_a_pattern_finds(bench: Bench) -> None:
-    fill(bench, 10)
+    bench.fill(10)
     with Consumer(pattern=f"{bench.topic}(-.*)?", group=bench.topic, server=bench.server) as consumer:
         assert numbers(list(islice(consumer, 10))) == list(range(10))
         bench.cluster.create_topic(f"{bench.topic}-more")
@@ -290,8 +277,8 @@ def test_should_follow_topics_that_a_pattern_finds(bench: Bench) -> None:
 
 
 def test_should_wait_for_a_topic_that_is_not_there_yet(bench: Bench) -> None:
-    with member(bench) as consumer:
-        fill(bench, 10)
+    with bench.member() as consumer:
+        bench.fill(10)
         assert numbers(list(islice(consumer, 10))) == list(range(10))
 
 
@@ -301,8 +288,8 @@ def test_should_give_up_where_nobody_takes_it_in() -> None:
 
 
 def test_should_read_partitions_that_are_added(bench: Bench) -> None:
-    fill(bench, 10)
-    with member(bench) as consumer:
+    bench.fill(10)
+    with bench.member() as consumer:
         assert len(list(islice(consumer, 10))) == 10
         bench.add_partitions(2)
         with bench.producer() as producer:
@@ -311,7 +298,7 @@ def test_should_read_partitions_that_are_added(bench: Bench) -> None:
 
 
 def test_should_leave_the_group_to_the_parent_when_a_program_forks(bench: Bench) -> None:
-    fill(bench, 10)
+    bench.fill(10)
     done = subprocess.run(
         [sys.executable, "-c", FORKS, bench.topic],
         env={**os.environ, "HEADRACE_SERVER": bench.server},
@@ -331,7 +318,7 @@ def test_should_say_what_only_members_can_do(bench: Bench) -> None:
             consumer.commit()
         with pytest.raises(LocalError, match="in no group"):
             consumer.group_offsets()
-    consumer = member(bench)
+    consumer = bench.member()
     with pytest.raises(LocalError, match="it reads nothing just now: partitions come and go with its group"):
         consumer.position(0)
     consumer.close()

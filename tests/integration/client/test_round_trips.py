@@ -27,6 +27,7 @@ from tests.support.batches import TIMESTAMP_MS
 from tests.support.cluster import Cluster, http
 from tests.support.examples import examples
 from tests.support.patience import patient
+from tests.support.world import JSON_BODY, NDJSON_BODY
 
 HOUR_MS = 3_600_000
 CONTENTS = st.none() | st.binary(max_size=12) | st.text(max_size=6).map(str.encode)
@@ -77,13 +78,13 @@ def place(shared: Cluster) -> Iterator[Place]:
 
 def by_json(place: Place, records: list[Record]) -> None:
     body = json.dumps({"records": [_written(record) for record in records]}).encode()
-    answer = http("POST", place.url, body, {"Content-Type": "application/json"})
+    answer = http("POST", place.url, body, JSON_BODY)
     assert answer.status == 200, answer.body
 
 
 def by_ndjson(place: Place, records: list[Record]) -> None:
     body = "\r\n\r\n".join(json.dumps(_written(record), ensure_ascii=False) for record in records).encode()
-    answer = http("POST", place.url, b"\xef\xbb\xbf" + body, {"Content-Type": "application/x-ndjson"})
+    answer = http("POST", place.url, b"\xef\xbb\xbf" + body, NDJSON_BODY)
     assert answer.status == 200, answer.body
 
 
@@ -171,7 +172,7 @@ def test_should_show_the_json_that_it_was_given(place: Place) -> None:
     value = '{"n":[1.10,1E5,-0,1e400,123456789012345678901234567890.123456789],"a":1,"a":"ü"}'
     spaced = value.replace(",", " ,\r\n\t").replace("ü", "\\u00fc")
     body = f'{{"records": [{{"key": 9007199254740993.0, "value": {spaced}}}]}}'
-    assert http("POST", place.url, body.encode(), {"Content-Type": "application/json"}).status == 200
+    assert http("POST", place.url, body.encode(), JSON_BODY).status == 200
     (record,) = records_out(place, start)
     assert (record.key, record.value) == (b"9007199254740993.0", value.encode())
     for accept in ("application/json", "application/x-ndjson"):

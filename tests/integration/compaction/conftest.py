@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace_broker.storage.threads import StorageThreads
 from tests.support.cluster import Cluster, running_cluster
+from tests.support.logs import storage_threads
 
 EAGER = ["--housekeeping-interval", "100ms"]
 
@@ -14,3 +16,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A test that kills broker 0 starts it again."""
     with running_cluster(tmp_path_factory.mktemp("compaction"), options=EAGER) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def threads() -> Iterator[StorageThreads]:
+    with storage_threads() as threads:
+        yield threads

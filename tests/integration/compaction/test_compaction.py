@@ -19,8 +19,8 @@ from tests.support.cluster import Cluster, Program, http
 from tests.support.logs import flip_bit
 from tests.support.patience import patient
 from tests.support.waiting import wait_for
+from tests.support.world import BATCH_BODY, JSON_BODY, NDJSON_BODY
 
-BATCH = {"Content-Type": "application/vnd.headrace.batch"}
 SEGMENT_BYTES = 20_000
 Rows = list[tuple[int, str, str | None]]
 
@@ -193,9 +193,9 @@ def test_should_refuse_records_without_a_key_whatever_they_come_in(cluster: Clus
     url = cluster.records_url(topic)
     binary = b"".join(encode_batch(record_columns([b"a", b"b"], [b"k", None], timestamps_ms=0)))
     for body, headers in (
-        (b'{"records": [{"key": "k", "value": "a"}, {"value": "b"}]}', {"Content-Type": "application/json"}),
-        (b'{"key": "k", "value": "a"}\n{"value": "b"}\n', {"Content-Type": "application/x-ndjson"}),
-        (binary, BATCH),
+        (b'{"records": [{"key": "k", "value": "a"}, {"value": "b"}]}', JSON_BODY),
+        (b'{"key": "k", "value": "a"}\n{"value": "b"}\n', NDJSON_BODY),
+        (binary, BATCH_BODY),
     ):
         refused = http("POST", url, body, headers)
         assert (refused.status, refused.json["code"], refused.json["field"]) == (400, "InvalidRequest", "key")

@@ -2,21 +2,14 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace_broker.storage.threads import StorageThreads
 from tests.support.compaction import Rows, append, compact_files, job, keyed, rows_from
-from tests.support.logs import SMALL, new_log_directory, open_log, storage_threads
+from tests.support.logs import SMALL, new_log_directory, open_log
 from tests.support.patience import patient
-
-
-@pytest.fixture
-def threads() -> Iterator[StorageThreads]:
-    with storage_threads() as threads:
-        yield threads
 
 
 @pytest.fixture

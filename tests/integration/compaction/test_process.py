@@ -2,11 +2,9 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
-
-import pytest
 
 from headrace_broker.partition.compaction import CompactionProcess
 from headrace_broker.storage.compaction_files import Cleaned, CompactorMessage, FailureCause, Job, PassDone, PassFailed
@@ -14,14 +12,8 @@ from headrace_broker.storage.threads import StorageThreads
 from tests.support.compaction import append, job, keyed, rows_from, swap_in
 from tests.support.descriptors import descriptors_left
 from tests.support.dev import command_of
-from tests.support.logs import SMALL, flip_bit, log_files, new_log_directory, open_log, storage_threads
+from tests.support.logs import SMALL, flip_bit, log_files, new_log_directory, open_log
 from tests.support.waiting import eventually
-
-
-@pytest.fixture
-def threads() -> Iterator[StorageThreads]:
-    with storage_threads() as threads:
-        yield threads
 
 
 def filled(directory: Path, threads: StorageThreads) -> Path:

@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
+from tests.support.api_objects import pod, topic
 from tests.support.browser import UNREADABLE, Attempt, Seen, Site, shown_by, visit
 from tests.support.cluster import http
 from tests.support.dev import dev_home
-from tests.support.kubeconfig_objects import pod, topic
 from tests.support.tools import require_tool
 from tests.support.waiting import wait_for
+from tests.support.world import TOPICS
 
 TOPIC = "orders"
 DESCRIBED = f"/v1/namespaces/default/topics/{TOPIC}"
 RECORDS = f"{DESCRIBED}/partitions/0/records"
 READ = f"{RECORDS}?offset=2"
 GROUPS = "/v1/namespaces/default/groups"
-TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
 PODS = "/api/v1/namespaces/default/pods"
 INSIDE = f"{PODS}/headrace-0/proxy/v1/cluster"
 JSON, LINES, TEXT = "application/json", "application/x-ndjson", "text/plain"

@@ -11,8 +11,8 @@ from headrace.dev.supervisor.pod_status import PodStatus
 from headrace.dev.supervisor.workload import NAME, NAMESPACE, BrokerView
 from headrace.kube.client import KubeClient
 from headrace.kube.resource import EVENTS
+from tests.support.api_server import embedded_api
 from tests.support.kubeconfig import write_kubeconfig
-from tests.support.kubeconfig_server import embedded_api
 from tests.support.patience import patient
 from tests.support.waiting import eventually, observed
 

@@ -17,7 +17,6 @@ from headrace.dev.supervisor.layout import LOOPBACK, PORTS_TAKEN, free_port_run
 from headrace.http2.blocking_transport import BlockingTransport
 from tests.support.dev import Dev, dev_home, is_alive, kill
 from tests.support.patience import patient
-from tests.support.tools import kubectl_path
 from tests.support.waiting import wait_for
 
 TOPIC = "orders"
@@ -32,14 +31,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
         yield dev
 
 
-def kubectl(dev: Dev, *arguments: str) -> str:
-    command = [kubectl_path(), "--kubeconfig", dev.status()["kubeconfig"], *arguments]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
-
-
 def kubectl_if_ok(dev: Dev, *arguments: str) -> str | None:
     try:
-        return kubectl(dev, *arguments)
+        return dev.kubectl(*arguments)
     except subprocess.CalledProcessError:
         return None
 
@@ -110,31 +104,31 @@ def test_should_keep_all_and_fork_again_when_the_fork_server_is_killed(running: 
 
 def test_should_say_in_its_pod_how_a_broker_died_and_that_it_runs_again(running: Dev) -> None:
     pid, state = running.broker_pids()[0], "{.status.containerStatuses[0]"
-    restarts = int(kubectl(running, "get", "pod", "headrace-0", "-o", f"jsonpath={state}.restartCount}}"))
+    restarts = int(running.kubectl("get", "pod", "headrace-0", "-o", f"jsonpath={state}.restartCount}}"))
     assert pid is not None
     kill(pid)
     code = f"jsonpath={state}.lastState.terminated.exitCode}} {state}.restartCount}} {state}.ready}}"
     wait_for(
-        lambda: kubectl(running, "get", "pod", "headrace-0", "-o", code) == f"137 {restarts + 1} true", "its new life"
+        lambda: running.kubectl("get", "pod", "headrace-0", "-o", code) == f"137 {restarts + 1} true", "its new life"
     )
 
 
 def test_should_show_a_stateful_set_and_a_pod_for_each_broker(running: Dev) -> None:
     # What was killed just now is shown as soon as it is ready again.
     def pods() -> list[list[str]]:
-        return [line.split()[:3] for line in kubectl(running, "get", "pods", "--no-headers").splitlines()]
+        return [line.split()[:3] for line in running.kubectl("get", "pods", "--no-headers").splitlines()]
 
     def stateful_set() -> list[str]:
-        return kubectl(running, "get", "sts", "headrace", "--no-headers").split()[:2]
+        return running.kubectl("get", "sts", "headrace", "--no-headers").split()[:2]
 
     wait_for(lambda: pods() == [[f"headrace-{n}", "1/1", "Running"] for n in range(2)], "both Pods run")
     wait_for(lambda: stateful_set() == ["headrace", "2/2"], "both are ready")
 
 
 def test_should_show_a_broker_s_log_and_lead_to_the_brokers_by_their_service(running: Dev) -> None:
-    assert kubectl(running, "logs", "headrace-1", "--tail", "1").count("\n") == 1
-    assert "broker 1 is ready" in kubectl(running, "logs", "headrace-1")
-    kubectl(running, "delete", "service", "headrace-bootstrap")
+    assert running.kubectl("logs", "headrace-1", "--tail", "1").count("\n") == 1
+    assert "broker 1 is ready" in running.kubectl("logs", "headrace-1")
+    running.kubectl("delete", "service", "headrace-bootstrap")
     place = "/api/v1/namespaces/default/services/headrace-bootstrap:http/proxy/v1/cluster"
 
     def led() -> bool:
@@ -145,19 +139,19 @@ def test_should_show_a_broker_s_log_and_lead_to_the_brokers_by_their_service(run
 
 def test_should_kill_the_broker_and_bring_it_back_when_its_pod_is_deleted(running: Dev) -> None:
     before = running.broker_pids()
-    uid = kubectl(running, "get", "pod", "headrace-1", "-o", "jsonpath={.metadata.uid}")
-    kubectl(running, "delete", "pod", "headrace-1")
+    uid = running.kubectl("get", "pod", "headrace-1", "-o", "jsonpath={.metadata.uid}")
+    running.kubectl("delete", "pod", "headrace-1")
     wait_for(lambda: running.broker_pids()[1] not in (None, before[1]), "another process")
     assert running.broker_pids()[0] == before[0]
-    kubectl(running, "wait", "--for=condition=Ready", "pod/headrace-1", f"--timeout={patient(100):.0f}s")
-    assert kubectl(running, "get", "pod", "headrace-1", "-o", "jsonpath={.metadata.uid}") != uid
+    running.kubectl("wait", "--for=condition=Ready", "pod/headrace-1", f"--timeout={patient(100):.0f}s")
+    assert running.kubectl("get", "pod", "headrace-1", "-o", "jsonpath={.metadata.uid}") != uid
     assert "killing broker 1: Pod headrace-1 was deleted" in running.log()
 
 
 def test_should_restart_the_brokers_one_after_the_other_on_a_rolling_restart(running: Dev) -> None:
     before, said = running.broker_pids(), len(running.log())
-    kubectl(running, "rollout", "restart", "sts/headrace")
-    kubectl(running, "rollout", "status", "sts/headrace", f"--timeout={patient(100):.0f}s")
+    running.kubectl("rollout", "restart", "sts/headrace")
+    running.kubectl("rollout", "status", "sts/headrace", f"--timeout={patient(100):.0f}s")
     after = running.broker_pids()
     assert all(pid is not None and pid != before[number] for number, pid in after.items())
     log = running.log()[said:]
@@ -169,15 +163,15 @@ def test_should_restart_the_brokers_one_after_the_other_on_a_rolling_restart(run
 
 
 def test_should_add_and_remove_brokers_when_the_stateful_set_is_scaled(running: Dev) -> None:
-    kubectl(running, "scale", "sts", "headrace", "--replicas", "3")
+    running.kubectl("scale", "sts", "headrace", "--replicas", "3")
     wait_for(lambda: all_running(running, 3), "a third broker")
-    kubectl(running, "rollout", "status", "sts/headrace", f"--timeout={patient(100):.0f}s")
+    running.kubectl("rollout", "status", "sts/headrace", f"--timeout={patient(100):.0f}s")
     added = running.broker_pids()[2]
     assert added is not None
-    kubectl(running, "scale", "sts", "headrace", "--replicas", "2")
+    running.kubectl("scale", "sts", "headrace", "--replicas", "2")
     wait_for(lambda: all_running(running, 2), "two brokers again")
     wait_for(lambda: not is_alive(added), "its process has ended")
-    wait_for(lambda: "headrace-2" not in kubectl(running, "get", "pods"), "its Pod is gone")
+    wait_for(lambda: "headrace-2" not in running.kubectl("get", "pods"), "its Pod is gone")
 
 
 @pytest.mark.timeout(300)
@@ -186,7 +180,7 @@ def test_should_say_that_no_broker_is_left_and_go_on_when_there_are_some_again(t
         dev.start_with_topic(TOPIC)
         assert wait_for(lambda: produce(dev, transport, "before"), "the first record") == 0
         assert dev.headrace("consume", TOPIC, "--group", "billing", "-o", "value").stdout == "before\n"
-        kubectl(dev, "scale", "sts", "headrace", "--replicas", "0")
+        dev.kubectl("scale", "sts", "headrace", "--replicas", "0")
         wait_for(lambda: not dev.broker_pids(), "no broker is left")
         said = "`headrace dev` runs without a broker: `kubectl scale statefulset headrace --replicas 3` starts three"
         for command in (
@@ -204,7 +198,7 @@ def test_should_say_that_no_broker_is_left_and_go_on_when_there_are_some_again(t
         wait_for(lambda: "no live leader" in dev.headrace("topic", "describe", TOPIC).stdout, "nobody leads")
         listed = dev.headrace("topic", "list").stdout.splitlines()[-1].split()
         assert (listed[0], listed[3], listed[5]) == (TOPIC, "0/1", "False")
-        kubectl(dev, "scale", "sts", "headrace", "--replicas", "3")
+        dev.kubectl("scale", "sts", "headrace", "--replicas", "3")
         wait_for(lambda: all_running(dev, 3), "three brokers")
         wait_for(lambda: dev.headrace("cluster", "status").exit_code == 0, "they answer")
         assert wait_for(lambda: produce(dev, transport, "after"), "records are taken again") == 1

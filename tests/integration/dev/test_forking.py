@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from headrace.dev.supervisor.forking import PROGRAMS, Forked, ForkServer, Running, execute
+from tests.support.api_server import embedded_api
 from tests.support.dev import is_alive, kill
-from tests.support.kubeconfig_server import embedded_api
 from tests.support.waiting import eventually, wait_for
 
 WORLD = "tests.support.forked_world"

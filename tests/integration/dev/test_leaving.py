@@ -1,24 +1,17 @@
 """Brokers that `kubectl scale` takes away from topics that have replicas on all of them: the wait, and its end."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from tests.support.dev import Dev, dev_home, is_alive
-from tests.support.tools import kubectl_path
 from tests.support.waiting import wait_for
 
 TOPIC = "orders"
 
 
-def kubectl(dev: Dev, *arguments: str) -> str:
-    command = [kubectl_path(), "--kubeconfig", dev.status()["kubeconfig"], *arguments]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
-
-
 def conditions(dev: Dev) -> dict[str, Any]:
-    status = json.loads(kubectl(dev, "get", "topic", TOPIC, "-o", "json"))["status"]
+    status = json.loads(dev.kubectl("get", "topic", TOPIC, "-o", "json"))["status"]
     return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
 
 
@@ -27,15 +20,15 @@ def test_should_let_a_broker_wait_that_writes_need_until_its_pod_is_taken_away(t
         dev.start_with_topic(TOPIC, partitions=2, brokers=3, replicas=3, min_insync_replicas=3)
         leaving = dev.broker_pids()[2]
         assert leaving is not None
-        kubectl(dev, "scale", "sts", "headrace", "--replicas", "2")
+        dev.kubectl("scale", "sts", "headrace", "--replicas", "2")
         wait_for(lambda: conditions(dev)["Reassigning"] == ("True", "WaitingForBrokers"), "it says why it waits")
-        wait_for(lambda: "Terminating" in kubectl(dev, "get", "pod", "headrace-2"), "its Pod is to go")
+        wait_for(lambda: "Terminating" in dev.kubectl("get", "pod", "headrace-2"), "its Pod is to go")
         assert is_alive(leaving)
-        kubectl(dev, "delete", "pod", "headrace-2", "--force", "--grace-period=0")
+        dev.kubectl("delete", "pod", "headrace-2", "--force", "--grace-period=0")
         wait_for(lambda: not is_alive(leaving) and 2 not in dev.broker_pids(), "it is gone")
         wait_for(lambda: conditions(dev)["UnderReplicated"][0] == "True", "it is missed")
         smaller = json.dumps({"spec": {"replicas": 2, "minInsyncReplicas": 1}})
-        kubectl(dev, "patch", "topic", TOPIC, "--type", "merge", "-p", smaller)
+        dev.kubectl("patch", "topic", TOPIC, "--type", "merge", "-p", smaller)
         wait_for(lambda: conditions(dev)["UnderReplicated"][0] == "False", "two replicas are enough")
         wait_for(lambda: conditions(dev)["Ready"][0] == "True", "it is ready")
 
@@ -45,7 +38,7 @@ def test_should_let_a_broker_go_that_nobody_can_replace_nor_needs_for_writes(tmp
         dev.start_with_topic(TOPIC, partitions=2, brokers=3, replicas=3)
         leaving = dev.broker_pids()[2]
         assert leaving is not None
-        kubectl(dev, "scale", "sts", "headrace", "--replicas", "2")
+        dev.kubectl("scale", "sts", "headrace", "--replicas", "2")
         wait_for(lambda: not is_alive(leaving) and 2 not in dev.broker_pids(), "it is gone, and has waited for nobody")
         wait_for(lambda: conditions(dev)["Reassigning"] == ("True", "WaitingForBrokers"), "it says what is missing")
         wait_for(lambda: conditions(dev)["Ready"][0] == "True", "it is led")

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.api_objects import pod
+from tests.support.api_server import embedded_api
 from tests.support.cluster import http
-from tests.support.kubeconfig_objects import pod
-from tests.support.kubeconfig_server import embedded_api
 from tests.support.web_pages import OTHER_SITE, PAGES, REBOUND
+from tests.support.world import JSON_BODY
 
 NAMESPACES = "/api/v1/namespaces"
 NAMESPACE = json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "pages"}}).encode()
-JSON = {"Content-Type": "application/json"}
 IMAGE = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
 
 
@@ -25,7 +25,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @PAGES
 def test_should_take_nothing_from_a_page_when_it_posts_to_the_api(api: str, headers: dict[str, str]) -> None:
-    for media_type in (JSON, {}):
+    for media_type in (JSON_BODY, {}):
         refused = http("POST", api + NAMESPACES, NAMESPACE, media_type | headers)
         assert (refused.status, refused.json["reason"]) == (403, "Forbidden")
     assert http("GET", f"{api}{NAMESPACES}/pages").status == 404
@@ -48,7 +48,7 @@ def test_should_demand_a_media_type_that_a_page_has_to_ask_for(api: str, media_t
     ("name", "host"), [("a", "localhost:{port}"), ("b", "127.0.0.1:{port}"), ("c", "[::1]:{port}")]
 )
 def test_should_take_what_programs_of_this_machine_send(api: str, name: str, host: str) -> None:
-    headers = JSON | {"Host": host.format(port=api.rpartition(":")[2])}
+    headers = JSON_BODY | {"Host": host.format(port=api.rpartition(":")[2])}
     body = NAMESPACE.replace(b"pages", b"programs-" + name.encode())
     assert http("POST", api + NAMESPACES, body, headers).status == 201
 
@@ -59,7 +59,7 @@ def test_should_be_no_door_to_the_other_ports_of_this_machine(api: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as private:
         port = private.getsockname()[1]
         containers = [{"name": "door", "image": "door", "ports": [{"containerPort": port}]}]
-        made = http("POST", pods, json.dumps(pod("door", containers=containers)).encode(), JSON)
+        made = http("POST", pods, json.dumps(pod("door", containers=containers)).encode(), JSON_BODY)
         assert made.status == 201
         status = json.dumps({"status": {"podIP": "127.0.0.1"}}).encode()
         merge = {"Content-Type": "application/merge-patch+json"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kubeconfig_server import embedded_api
+from tests.support.api_server import embedded_api
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ import kopf
 import kubernetes.aio
 import pytest
 
+from tests.support.api_objects import topic
+from tests.support.api_server import embedded_api
 from tests.support.kubeconfig import connect, write_kubeconfig
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_server import embedded_api
 from tests.support.patience import patient
+from tests.support.world import TOPICS
 
-_TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
 _PATIENCE_S = patient(30)
 
 _KUBERNETES: Any = kubernetes.aio
@@ -63,16 +63,16 @@ async def test_should_serve_kopf(kubeconfig: Path) -> None:
 
     async with connect(kubeconfig) as api:
         server = api.access.url
-        await api.request("POST", _TOPICS, topic("before"))
+        await api.request("POST", TOPICS, topic("before"))
         stop = asyncio.Event()
         running = asyncio.create_task(
             kopf.operator(registry=registry, standalone=True, clusterwide=True, stop_flag=stop)
         )
         async with asyncio.timeout(_PATIENCE_S):
             assert await seen.get() == "LISTED before"
-            await api.request("POST", _TOPICS, topic("after"))
+            await api.request("POST", TOPICS, topic("after"))
             assert await seen.get() == "ADDED after"
-            await api.request("DELETE", f"{_TOPICS}/after")
+            await api.request("DELETE", f"{TOPICS}/after")
             assert await seen.get() == "DELETED after"
         stop.set()
         await running

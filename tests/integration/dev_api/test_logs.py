@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.dev_api.conftest import Embedded
+from tests.support.api_objects import pod
+from tests.support.api_server import Space
 from tests.support.kubeconfig import ApiClient, connect, write_kubeconfig
-from tests.support.kubeconfig_objects import pod
-from tests.support.kubeconfig_space import Space
 from tests.support.patience import patient
 
 _PATIENCE_S = patient(30)

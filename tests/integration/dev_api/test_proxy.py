@@ -15,9 +15,9 @@ from aiohttp import web
 from headrace.core.errors import BrokerUnreachableError
 from headrace.http2.async_transport import AsyncTransport
 from tests.integration.dev_api.conftest import Embedded
+from tests.support.api_objects import pod
+from tests.support.api_server import Space
 from tests.support.kubeconfig import ApiClient, connect, write_kubeconfig
-from tests.support.kubeconfig_objects import pod
-from tests.support.kubeconfig_space import Space
 from tests.support.patience import patient
 
 _PATIENCE_S = patient(30)

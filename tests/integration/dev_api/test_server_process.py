@@ -6,12 +6,12 @@ import socket
 from contextlib import closing
 from pathlib import Path
 
+from tests.support.api_objects import topic
+from tests.support.api_server import complaint, embedded_api
 from tests.support.kubeconfig import ApiClient, connect, write_kubeconfig
-from tests.support.kubeconfig_objects import topic
-from tests.support.kubeconfig_server import complaint, embedded_api
 from tests.support.patience import patient
+from tests.support.world import TOPICS
 
-_TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
 _EXIT_TIMEOUT_S = patient(60)
 
 
@@ -20,7 +20,7 @@ def _kubeconfig(tmp_path: Path, url: str) -> Path:
 
 
 async def _create(api: ApiClient, name: str) -> int:
-    answer = await api.request("POST", _TOPICS, topic(name))
+    answer = await api.request("POST", TOPICS, topic(name))
     assert answer.status == 201, answer.text
     return int(answer.body["metadata"]["resourceVersion"])
 
@@ -30,11 +30,11 @@ async def test_should_go_on_where_it_stopped(tmp_path: Path) -> None:
         async with connect(_kubeconfig(tmp_path, first.url)) as api:
             await _create(api, "a")
             gone = await _create(api, "gone")
-            await api.request("DELETE", f"{_TOPICS}/gone")
-            before = (await api.get(_TOPICS)).body
+            await api.request("DELETE", f"{TOPICS}/gone")
+            before = (await api.get(TOPICS)).body
     with embedded_api(tmp_path / "data") as second:
         async with connect(_kubeconfig(tmp_path, second.url)) as api:
-            after = (await api.get(_TOPICS)).body
+            after = (await api.get(TOPICS)).body
             assert after["items"] == before["items"]
             assert int(after["metadata"]["resourceVersion"]) >= int(before["metadata"]["resourceVersion"]) > gone
             assert await _create(api, "b") > int(before["metadata"]["resourceVersion"])
@@ -58,7 +58,7 @@ async def test_should_lose_no_answered_write_when_it_is_killed(tmp_path: Path) -
 
     with embedded_api(tmp_path / "data") as second:
         async with connect(_kubeconfig(tmp_path, second.url)) as api:
-            listed = (await api.get(_TOPICS)).body
+            listed = (await api.get(TOPICS)).body
             stored = {i["metadata"]["name"]: int(i["metadata"]["resourceVersion"]) for i in listed["items"]}
             assert versions.items() <= stored.items()
             assert len(set(stored.values())) == len(stored)
@@ -70,14 +70,14 @@ async def test_should_tell_a_watcher_from_before_the_restart_whether_it_missed_a
         async with connect(_kubeconfig(tmp_path, first.url)) as api:
             early = await _create(api, "a")
             await _create(api, "b")
-            latest = (await api.get(_TOPICS)).body["metadata"]["resourceVersion"]
+            latest = (await api.get(TOPICS)).body["metadata"]["resourceVersion"]
     with embedded_api(tmp_path / "data") as second:
         async with connect(_kubeconfig(tmp_path, second.url)) as api:
-            async with api.watch(_TOPICS, resourceVersion=str(early)) as stream:
+            async with api.watch(TOPICS, resourceVersion=str(early)) as stream:
                 event = await stream.next()
                 assert event is not None
                 assert event["object"]["code"] == 410
-            async with api.watch(_TOPICS, resourceVersion=latest) as stream:
+            async with api.watch(TOPICS, resourceVersion=latest) as stream:
                 await _create(api, "c")
                 event = await stream.next()
                 assert event is not None
@@ -87,7 +87,7 @@ async def test_should_tell_a_watcher_from_before_the_restart_whether_it_missed_a
 async def test_should_end_watches_when_it_stops(tmp_path: Path) -> None:
     with embedded_api(tmp_path / "data") as running:
         async with connect(_kubeconfig(tmp_path, running.url)) as api:
-            async with api.watch(_TOPICS) as stream:
+            async with api.watch(TOPICS) as stream:
                 running.process.send_signal(signal.SIGTERM)
                 assert await stream.rest() == []
             assert running.process.wait(_EXIT_TIMEOUT_S) == 0
@@ -121,6 +121,6 @@ def test_should_say_in_a_sentence_that_there_are_no_definitions(tmp_path: Path) 
 async def test_should_refuse_a_body_that_is_too_large(tmp_path: Path) -> None:
     with embedded_api(tmp_path / "data") as running:
         async with connect(_kubeconfig(tmp_path, running.url)) as api:
-            answer = await api.request("POST", _TOPICS, b" " * (4 << 20))
+            answer = await api.request("POST", TOPICS, b" " * (4 << 20))
             assert (answer.status, answer.reason) == (413, "RequestEntityTooLarge")
             assert answer.message == "Request entity too large: limit is 3145728"

@@ -11,8 +11,8 @@ from tests.support.cluster import Answer, Cluster, http, running_cluster
 from tests.support.patience import patient
 from tests.support.small_disk import SmallDisk, small_disk
 from tests.support.waiting import wait_for
+from tests.support.world import BATCH
 
-BATCH = "application/vnd.headrace.batch"
 TOPIC = "flights"
 TOPIC_PATH = f"/apis/headrace.io/v1alpha1/namespaces/default/topics/{TOPIC}"
 MIB = 1 << 20

@@ -5,8 +5,7 @@ from pathlib import Path
 from headrace.core.limits import OFFSETS_PARTITIONS
 from tests.support.cluster import http, running_cluster
 from tests.support.group_calls import OFFSETS_TOPIC, GroupCalls, PlainMember, settle
-
-_GROUPS = "/apis/headrace.io/v1alpha1/namespaces/default/consumergroups"
+from tests.support.world import CONSUMER_GROUPS
 
 
 def test_should_ask_to_come_back_until_there_is_a_coordinator(tmp_path: Path) -> None:
@@ -17,7 +16,7 @@ def test_should_ask_to_come_back_until_there_is_a_coordinator(tmp_path: Path) ->
         assert calls.once("GET").json["code"] == "CoordinatorLoading"
         assert calls.once("GET", "/offsets").json["code"] == "CoordinatorLoading"
         assert http("GET", f"{cluster.url()}/v1/namespaces/default/groups").json == {"groups": [], "unreachable": []}
-        assert cluster.kube("GET", _GROUPS)["items"] == []
+        assert cluster.kube("GET", CONSUMER_GROUPS)["items"] == []
         refused = calls.once("PUT", "/members/m1", {"topics": ["flights"]})
         assert (refused.status, refused.json["code"]) == (503, "CoordinatorLoading")
         assert refused.headers["retry-after"] == "1"

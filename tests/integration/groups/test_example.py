@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.cluster import Cluster, Program, http, running_cluster
+from tests.support.cluster import Cluster, Program, produce, running_cluster
 from tests.support.group_calls import GroupCalls
 from tests.support.patience import patient
 from tests.support.waiting import wait_for
+from tests.support.world import CONSUMER_GROUPS
 
 _EXAMPLE = Path(__file__).parents[3] / "examples/group_member.py"
-_GROUPS = "/apis/headrace.io/v1alpha1/namespaces/default/consumergroups"
 _PARTITIONS = 4
 
 
@@ -54,12 +54,10 @@ def reading(cluster: Cluster, name: str) -> Iterator[Reader]:
             program.kill()
 
 
-def produce(cluster: Cluster, values: int) -> None:
+def fill(cluster: Cluster, values: int) -> None:
     """So many records to each partition."""
-    body = "".join(f'{{"value": "v{value}"}}\n' for value in range(values)).encode()
     for partition in range(_PARTITIONS):
-        answer = http("POST", cluster.records_url("flights", partition), body, {"Content-Type": "application/x-ndjson"})
-        assert answer.status == 200, answer.body
+        produce(cluster.records_url("flights", partition), *(f"v{value}" for value in range(values)))
 
 
 def members(calls: GroupCalls) -> list[int]:
@@ -83,16 +81,16 @@ def test_should_share_a_topic_and_take_over_from_the_dead(tmp_path: Path) -> Non
             "metadata": {"name": "billing"},
             "spec": {"sessionTimeout": "10s"},
         }
-        cluster.kube("POST", _GROUPS, manifest)
+        cluster.kube("POST", CONSUMER_GROUPS, manifest)
         calls = GroupCalls([cluster.url()])
         with reading(cluster, "one") as one, reading(cluster, "two") as two:
             wait_for(lambda: calls.once("GET").status == 200 and members(calls) == [2, 2], "both share the topic")
-            produce(cluster, 50)
+            fill(cluster, 50)
             wait_for(lambda: len(one.records) + len(two.records) == 4 * 50, "all is read, once")
             assert one.partitions.isdisjoint(two.partitions)
             wait_for(lambda: [*calls.offsets().values()] == [50] * _PARTITIONS, "all is committed")
             one.program.kill()
-            produce(cluster, 50)
+            fill(cluster, 50)
             everything = {(partition, offset) for partition in range(_PARTITIONS) for offset in range(100)}
             wait_for(lambda: {*one.records, *two.records} == everything, "the other reads what the dead one does not")
             # What the dead one had committed was not read again: it was killed with nothing in hand.

@@ -1,6 +1,5 @@
 """Groups that show how far a Spark query is: what is reported to them is kept and seen, and is nobody's beginning."""
 
-import json
 import logging
 import socket
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ import pytest
 
 from headrace.client.groups.progress import ProgressReporter
 from headrace.core.types import PartitionId, PartitionKey, TopicUid
-from tests.support.cluster import Cluster, http, running_cluster
+from tests.support.cluster import Cluster, http, produce, running_cluster
 from tests.support.group_calls import OFFSETS_TOPIC, GroupCalls, PlainMember
 from tests.support.kube_groups import KubeGroups
 from tests.support.waiting import wait_for
@@ -24,10 +23,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two brokers, and RECORDS records in each of two partitions; its first group brings the offsets topic."""
     with running_cluster(tmp_path_factory.mktemp("progress"), brokers=2) as cluster:
         cluster.create_topic(partitions=2, replicas=2)
-        lines = "".join(json.dumps({"value": "v"}) + "\n" for _ in range(RECORDS)).encode()
         for partition in range(2):
-            url, headers = cluster.records_url("flights", partition), {"Content-Type": "application/x-ndjson"}
-            assert http("POST", url, lines, headers).status == 200
+            produce(cluster.records_url("flights", partition), *["v"] * RECORDS)
         yield cluster
 
 

@@ -9,6 +9,7 @@ import pytest
 from headrace.core.groups.identity import GroupName, coordinator_partition
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.group_calls import OFFSETS_TOPIC, GroupCalls, PlainMember, create_offsets_topic, settle
+from tests.support.world import JSON_BODY
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +193,7 @@ def test_should_write_to_the_internal_topic_through_groups_alone(cluster: Cluste
     assert calls.commit({0: 1}).status == 200
     topic = f"{cluster.url()}/v1/namespaces/default/topics/{OFFSETS_TOPIC}"
     body = json.dumps({"records": [{"key": "a", "value": "b"}]}).encode()
-    as_json = {"Content-Type": "application/json"}
+    as_json = JSON_BODY
     for answer in (
         http("POST", f"{topic}/records", body, as_json),
         http("POST", f"{topic}/partitions/0/records", body, as_json),

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.api_server import Kubectl
 from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.group_calls import GroupCalls, PlainMember, settle
 from tests.support.group_metrics import scrape
-from tests.support.kube_groups import GROUPS, KubeGroups
-from tests.support.kubeconfig_kubectl import Kubectl
+from tests.support.kube_groups import KubeGroups
 from tests.support.tools import require_tool
 from tests.support.waiting import wait_for
+from tests.support.world import CONSUMER_GROUPS
 
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _FLIGHTS = {"namespace": "default", "topic": "flights"}
@@ -51,7 +52,7 @@ def printed(cluster: Cluster, group: str) -> dict[str, str]:
 
 def columns(cluster: Cluster, group: str) -> dict[str, str]:
     """Return the row that the API server tells kubectl to print, in the same form; empty where there is none."""
-    table = http("GET", cluster.api_url + GROUPS, headers={"Accept": _TABLE}).json
+    table = http("GET", cluster.api_url + CONSUMER_GROUPS, headers={"Accept": _TABLE}).json
     # Columns of another priority are for `-o wide`.
     shown = {
         number: each["name"].upper() for number, each in enumerate(table["columnDefinitions"]) if not each["priority"]

@@ -29,12 +29,6 @@ async def server(application: Application) -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-async def transport() -> AsyncIterator[AsyncTransport]:
-    async with AsyncTransport() as transport:
-        yield transport
-
-
-@pytest.fixture
 def url(server: Server) -> str:
     return f"http://127.0.0.1:{server.port}"
 

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -14,12 +13,6 @@ from headrace.http2.server import serve
 from tests.support.http2 import POST
 from tests.support.http2_app import Application, serving
 from tests.support.patience import patient
-
-
-@pytest.fixture
-async def transport() -> AsyncIterator[AsyncTransport]:
-    async with AsyncTransport(connect_timeout_s=patient(30)) as transport:
-        yield transport
 
 
 async def test_should_finish_requests_in_flight_when_the_server_closes(transport: AsyncTransport) -> None:

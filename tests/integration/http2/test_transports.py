@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
@@ -62,12 +62,6 @@ def served() -> Iterator[ServedElsewhere]:
 @pytest.fixture
 def blocking() -> Iterator[BlockingTransport]:
     with BlockingTransport(connect_timeout_s=patient(30)) as transport:
-        yield transport
-
-
-@pytest.fixture
-async def transport() -> AsyncIterator[AsyncTransport]:
-    async with AsyncTransport(connect_timeout_s=patient(30)) as transport:
         yield transport
 
 

@@ -83,7 +83,7 @@ async def test_should_elect_by_another_operator_when_the_first_is_killed(three: 
     second = Operator((*first.arguments[:-1], "second"), tmp_path / "second.log")
     await second.start()
     try:
-        await observed(lambda: _stands_by(second), bool, "the second operator stands by")
+        await observed(second.stands_by, bool, "the second operator stands by")
         async with producing(three) as load:
             await first.kill()
             await (await three.leader()).kill()
@@ -107,7 +107,3 @@ async def test_should_let_the_greatest_log_lead_when_those_in_sync_have_lost_the
     assert event["type"] == "Warning"
     async with producing(three):
         pass
-
-
-async def _stands_by(operator: Operator) -> bool:
-    return "this operator stands by" in operator.log.read_text()

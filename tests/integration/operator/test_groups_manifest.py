@@ -13,6 +13,7 @@ from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.group_calls import GroupCalls, PlainMember, settle
 from tests.support.kube_groups import KubeGroups
 from tests.support.waiting import wait_for
+from tests.support.world import NDJSON_BODY
 
 RECORDS = 10
 MIDDLE_MS = 1_795_000_000_000
@@ -27,7 +28,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             cluster.create_topic(topic, partitions=2)
             times = range(MIDDLE_MS - RECORDS // 2, MIDDLE_MS + RECORDS // 2)
             lines = "".join(json.dumps({"value": "v", "timestamp": each}) + "\n" for each in times)
-            headers = {"Content-Type": "application/x-ndjson"}
+            headers = NDJSON_BODY
             assert http("POST", cluster.records_url(topic), lines.encode(), headers).status == 200
         yield cluster
 

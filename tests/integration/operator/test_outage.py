@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from headrace.kube.errors import ApiUnavailableError
 from headrace.kube.resource import EVENTS
+from tests.support.api_server import embedded_api
 from tests.support.kubeconfig import write_kubeconfig
-from tests.support.kubeconfig_server import embedded_api
 from tests.support.operator import some_cluster
 
 

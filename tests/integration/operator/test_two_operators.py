@@ -39,7 +39,7 @@ async def second(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Operator]:
     operator = Operator((*cluster.operator.arguments[:-1], "second"), tmp_path / "second.log")
     await operator.start()
     try:
-        await observed(lambda: stands_by(operator), bool, "the second stands by")
+        await observed(operator.stands_by, bool, "the second stands by")
         yield operator
     finally:
         await operator.kill()
@@ -80,12 +80,8 @@ async def test_should_write_nothing_any_more_when_it_was_frozen_beyond_its_lease
         await cluster.create_topic()
         await cluster.wait_ready()
         await cluster.operator.thaw()
-        await observed(lambda: stands_by(cluster.operator), bool, "the first has noticed that its time is over")
+        await observed(cluster.operator.stands_by, bool, "the first has noticed that its time is over")
         await cluster.patch_topic({"spec": {"partitions": 9}})
         await cluster.wait_ready()
         assert "flights" not in cluster.operator.log.read_text()
         assert re.search(r"flights: ReplaceSet: place 3 partitions", standby.log.read_text())
-
-
-async def stands_by(operator: Operator) -> bool:
-    return "this operator stands by" in operator.log.read_text()

@@ -25,10 +25,10 @@ from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.patience import patient
 from tests.support.sessions import session_at, to_produce
 from tests.support.waiting import eventually, wait_for
+from tests.support.world import BATCH
 
 MEMORY_BYTES = 256 << 20
 BUDGET_BYTES = Admission.for_memory(MEMORY_BYTES).bodies.limit_bytes
-BATCHES = "application/vnd.headrace.batch"
 BODY = b"".join(bytes(part) for part in encode_batch(record_columns([bytes(1 << 20)] * 5, timestamps_ms=1)))
 TOO_MANY = 4 * BUDGET_BYTES // len(BODY)
 """Connections of which each has one body under way."""
@@ -141,12 +141,12 @@ def quiet(cluster: Cluster) -> Callable[[], bool]:
 
 def require_normal_service(cluster: Cluster, records: str) -> None:
     wait_for(lambda: held(cluster, "bodies") + held(cluster, "answers") == 0, "nothing is held any more")
-    assert http("POST", records, BODY, {"Content-Type": BATCHES}).status == 200
-    assert http("GET", f"{records}?offset=latest", headers={"Accept": BATCHES}).status == 200
+    assert http("POST", records, BODY, {"Content-Type": BATCH}).status == 200
+    assert http("GET", f"{records}?offset=latest", headers={"Accept": BATCH}).status == 200
 
 
 def test_should_refuse_uploads_beyond_the_budget_and_take_those_within(cluster: Cluster, records: str) -> None:
-    headers = (f"Content-Type: {BATCHES}", f"Content-Length: {len(BODY)}")
+    headers = (f"Content-Type: {BATCH}", f"Content-Length: {len(BODY)}")
     fitting = 2  # A third one would have more than it leaves.
     with many(TOO_MANY, records, "POST", "?acks=all", *headers) as clients:
         taken, others = clients[:fitting], clients[fitting:]
@@ -168,8 +168,8 @@ def test_should_refuse_uploads_beyond_the_budget_and_take_those_within(cluster: 
 
 
 def test_should_refuse_fetches_when_too_many_do_not_take_their_answers(cluster: Cluster, records: str) -> None:
-    http("POST", records, BODY, {"Content-Type": BATCHES})
-    with many(TOO_MANY, records, "GET", "?offset=earliest", f"Accept: {BATCHES}") as clients:
+    http("POST", records, BODY, {"Content-Type": BATCH})
+    with many(TOO_MANY, records, "GET", "?offset=earliest", f"Accept: {BATCH}") as clients:
         answers = [client.status() for client in clients]
         assert set(answers) == {200, 429}
         assert held(cluster, "answers") > BUDGET_BYTES // 2
@@ -180,7 +180,7 @@ def test_should_refuse_fetches_when_too_many_do_not_take_their_answers(cluster: 
 
 
 def test_should_serve_some_and_refuse_others_under_a_flood(cluster: Cluster, records: str) -> None:
-    with many(TOO_MANY // 2, records, "GET", "?offset=earliest", f"Accept: {BATCHES}"):
+    with many(TOO_MANY // 2, records, "GET", "?offset=earliest", f"Accept: {BATCH}"):
         answers = asyncio.run(flood(records))
     assert answers[200] > 0
     assert set(answers) <= {200, 429}
@@ -195,7 +195,7 @@ async def flood(records: str) -> Counter[int]:
 
     async def ask(transport: AsyncTransport, method: str, body: Sequence[bytes]) -> None:
         while True:
-            headers = {"content-type": BATCHES, "accept": BATCHES}
+            headers = {"content-type": BATCH, "accept": BATCH}
             response = await transport.request(method, records, headers=headers, body=body, timeout_s=patient(30))
             await response.read()
             answers[response.status] += 1

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -11,27 +9,15 @@ from headrace.core.records.header import Compression
 from headrace.http2.async_transport import AsyncResponse, AsyncTransport
 from headrace_broker.admission import ANSWER_BYTES_MIN, JSON_BATCH_BYTES_MIN
 from tests.support.batches import batch_of
-from tests.support.broker_app import BrokerApp, running_app
+from tests.support.broker_app import BrokerApp
 from tests.support.patience import patient
 from tests.support.waiting import eventually
+from tests.support.world import BATCH
 
-BATCHES = "application/vnd.headrace.batch"
 VALUE = bytes(40 << 10)
 
 
-@pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
-    async with running_app(tmp_path / "data") as app:
-        yield app
-
-
-@pytest.fixture
-async def transport() -> AsyncIterator[AsyncTransport]:
-    async with AsyncTransport() as transport:
-        yield transport
-
-
-async def get(transport: AsyncTransport, url: str, accept: str = BATCHES) -> AsyncResponse:
+async def get(transport: AsyncTransport, url: str, accept: str = BATCH) -> AsyncResponse:
     return await transport.request("GET", url, headers={"accept": accept}, timeout_s=patient(30))
 
 
@@ -81,7 +67,7 @@ async def test_should_let_a_stream_wait_for_room_and_say_that_it_lives(
 
 async def test_should_refuse_at_once_a_body_that_could_never_fit(app: BrokerApp, transport: AsyncTransport) -> None:
     app.admission.bodies.limit_bytes = app.admission.bodies.left_bytes = 2000
-    refused = await transport.request("POST", app.url, headers={"content-type": BATCHES}, body=[VALUE])
+    refused = await transport.request("POST", app.url, headers={"content-type": BATCH}, body=[VALUE])
     assert (refused.status, json.loads(await refused.read())["limit"]) == (413, 1000)
     await eventually(lambda: app.admission.bodies.left_bytes == 2000, "all given back")
 
@@ -91,7 +77,7 @@ async def test_should_make_no_json_of_a_batch_that_is_too_large_once_it_is_decom
     app: BrokerApp, transport: AsyncTransport, more: str
 ) -> None:
     bomb = batch_of(bytes(JSON_BATCH_BYTES_MIN), compression=Compression.ZSTD)
-    await transport.request("POST", app.url, headers={"content-type": BATCHES}, body=[bomb])
+    await transport.request("POST", app.url, headers={"content-type": BATCH}, body=[bomb])
     app.admission.conversions.limit_bytes = 1
     for accept in ("application/json", "application/x-ndjson"):
         refused = await get(transport, f"{app.url}?offset=earliest{more}", accept)

@@ -19,8 +19,8 @@ from tests.support.batches import batch_of
 from tests.support.broker_app import BrokerApp, running_app
 from tests.support.patience import patient
 from tests.support.waiting import eventually
+from tests.support.world import BATCH
 
-BATCHES = "application/vnd.headrace.batch"
 HOG, OTHER = "127.0.0.2", "127.0.0.3"
 MIB = 1 << 20
 KEY = "the key of broker 1"
@@ -73,13 +73,13 @@ async def connected(app: BrokerApp, source: str) -> AsyncIterator[Client]:
 async def produced(app: BrokerApp, source: str, *headers: str) -> int:
     body = batch_of(b"a")
     async with connected(app, source) as client:
-        await client.begin("POST", "", f"Content-Type: {BATCHES}", f"Content-Length: {len(body)}", *headers)
+        await client.begin("POST", "", f"Content-Type: {BATCH}", f"Content-Length: {len(body)}", *headers)
         await client.send(body)
         return await client.status()
 
 
 async def test_should_hold_nothing_for_bodies_that_are_only_announced(app: BrokerApp) -> None:
-    headers = f"Content-Type: {BATCHES}", f"Content-Length: {64 * MIB}"
+    headers = f"Content-Type: {BATCH}", f"Content-Length: {64 * MIB}"
     async with AsyncExitStack() as stack:
         for _ in range(9):
             client = await stack.enter_async_context(connected(app, HOG))
@@ -94,7 +94,7 @@ async def test_should_hold_nothing_for_bodies_that_are_only_announced(app: Broke
 async def test_should_leave_room_for_others_where_one_sends_all_it_can(app: BrokerApp) -> None:
     bodies = app.admission.bodies
     bodies.limit_bytes = bodies.left_bytes = 4 * MIB
-    headers = f"Content-Type: {BATCHES}", "Transfer-Encoding: chunked"
+    headers = f"Content-Type: {BATCH}", "Transfer-Encoding: chunked"
     chunk = f"{MIB - 100:x}\r\n".encode() + bytes(MIB - 100) + b"\r\n"
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connected(app, HOG)) for _ in range(3)]
@@ -115,7 +115,7 @@ async def test_should_leave_streams_for_others(app: BrokerApp) -> None:
 
         async def watched(source: str, *headers: str) -> int:
             client = await stack.enter_async_context(connected(app, source))
-            await client.begin("GET", "?watch=true", f"Accept: {BATCHES}", *headers)
+            await client.begin("GET", "?watch=true", f"Accept: {BATCH}", *headers)
             return await client.status()
 
         proxied = f"{PROXIED_HEADER}: 10.0.0.9"
@@ -131,7 +131,7 @@ async def test_should_leave_requests_for_others(app: BrokerApp) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(2):
             waiting = await stack.enter_async_context(connected(app, HOG))
-            await waiting.begin("GET", "?offset=latest&minBytes=1&maxWaitMs=60000", f"Accept: {BATCHES}")
+            await waiting.begin("GET", "?offset=latest&minBytes=1&maxWaitMs=60000", f"Accept: {BATCH}")
         await eventually(lambda: app.admission.requests == 2, "both wait")
         assert await produced(app, HOG) == 429
         assert await produced(app, OTHER) == 200

@@ -10,8 +10,8 @@ from tests.support.cluster import http
 from tests.support.logs import flip_bit
 from tests.support.replicated_brokers import ReplicatedBrokers, replicated_brokers
 from tests.support.waiting import wait_for
+from tests.support.world import TOPICS
 
-_TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
 VALUE = os.urandom(200_000)
 
 
@@ -46,7 +46,7 @@ def wait_mended(three: ReplicatedBrokers, broker: int, life: int) -> None:
 def test_should_fetch_again_what_a_follower_has_lost_while_it_was_down(
     three: ReplicatedBrokers, byte: int, least: int
 ) -> None:
-    three.cluster.kube("PATCH", f"{_TOPICS}/{three.topic}", {"spec": {"minInsyncReplicas": least}})
+    three.cluster.kube("PATCH", f"{TOPICS}/{three.topic}", {"spec": {"minInsyncReplicas": least}})
     follower = three.cluster.broker(2)
     follower.kill()
     flip_bit(segments(three, 2)[1], 8 * byte)

@@ -17,20 +17,14 @@ from tests.support.cluster import http
 from tests.support.patience import patient
 from tests.support.replicated_brokers import ReplicatedBrokers, replicated_brokers
 from tests.support.waiting import wait_for
+from tests.support.world import LEASES
 
 _STATEFUL_SETS = "/apis/apps/v1/namespaces/default/statefulsets"
-_LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 VALUE = os.urandom(64 << 10)
 
 
-@pytest.fixture
-def three(tmp_path: Path) -> Iterator[ReplicatedBrokers]:
-    with replicated_brokers(tmp_path) as running:
-        yield running
-
-
 def lease(three: ReplicatedBrokers, broker: int) -> BrokerLease:
-    return BrokerLease.parse(three.cluster.kube("GET", f"{_LEASES}/headrace-broker-{broker}"))
+    return BrokerLease.parse(three.cluster.kube("GET", f"{LEASES}/headrace-broker-{broker}"))
 
 
 def ask_to_stop(three: ReplicatedBrokers, broker: int) -> None:

@@ -1,11 +1,9 @@
 """Three broker processes that replicate, without the operator: what is acknowledged is on all of them, in one form."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import Acks, BrokerId, PartitionEpoch
@@ -15,12 +13,6 @@ from tests.support.waiting import wait_for
 
 MIB = 1 << 20
 BEHIND_BYTES = 400 * MIB
-
-
-@pytest.fixture
-def three(tmp_path: Path) -> Iterator[ReplicatedBrokers]:
-    with replicated_brokers(tmp_path) as running:
-        yield running
 
 
 def test_should_keep_equal_logs_on_all_three(three: ReplicatedBrokers) -> None:

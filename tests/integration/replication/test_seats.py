@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,21 +11,15 @@ from headrace.core.log.checkpoints import seal
 from headrace.core.resources.lease import BrokerLease
 from tests.support.cluster import http
 from tests.support.patience import patient
-from tests.support.replicated_brokers import ReplicatedBrokers, replicated_brokers
+from tests.support.replicated_brokers import ReplicatedBrokers
 from tests.support.waiting import wait_for
+from tests.support.world import LEASES
 
 _EVENTS = "/api/v1/namespaces/default/events"
-_LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-
-
-@pytest.fixture
-def three(tmp_path: Path) -> Iterator[ReplicatedBrokers]:
-    with replicated_brokers(tmp_path) as running:
-        yield running
 
 
 def regressed(three: ReplicatedBrokers, broker: int) -> bool:
-    lease = BrokerLease.parse(three.cluster.kube("GET", f"{_LEASES}/headrace-broker-{broker}"))
+    lease = BrokerLease.parse(three.cluster.kube("GET", f"{LEASES}/headrace-broker-{broker}"))
     return three.sets().topic_uid in lease.regressed
 
 

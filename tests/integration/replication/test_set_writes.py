@@ -16,8 +16,8 @@ from tests.support.patience import patient
 from tests.support.replicated_brokers import ReplicatedBrokers
 from tests.support.unsteady_brokers import UnsteadyBrokers, unsteady_brokers
 from tests.support.waiting import wait_for
+from tests.support.world import NDJSON_BODY
 
-NDJSON = {"Content-Type": "application/x-ndjson"}
 _NUMBERS = count()
 
 
@@ -134,4 +134,4 @@ def test_should_produce_and_fetch_while_the_api_server_is_away(
 
 
 def produce(url: str, acks: Acks) -> int:
-    return http("POST", f"{url}?acks={acks}&timeoutMs=120000", b'{"value": "x"}\n', NDJSON).status
+    return http("POST", f"{url}?acks={acks}&timeoutMs=120000", b'{"value": "x"}\n', NDJSON_BODY).status

@@ -13,9 +13,8 @@ from headrace.core.records.time_rules import TIMESTAMP_MS_MAX
 from tests.support.cluster import Answer, Cluster, http
 from tests.support.patience import patient
 from tests.support.waiting import wait_for
+from tests.support.world import BATCH_BODY, TOPICS
 
-BATCH = {"Content-Type": "application/vnd.headrace.batch"}
-TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
 SEGMENT_BYTES = 16 << 10
 LONG_AGO_MS = 1_000
 FAR_AHEAD_MS = TIMESTAMP_MS_MAX
@@ -26,7 +25,7 @@ def produce(url: str, timestamp_ms: int | None = None, value_bytes: int = 1000) 
     body = b"".join(
         encode_batch(record_columns([b"v" * value_bytes], [b"k"], timestamps_ms=timestamp_ms or LONG_AGO_MS))
     )
-    answer = http("POST", url, body, BATCH)
+    answer = http("POST", url, body, BATCH_BODY)
     assert answer.status == 200, answer.body
     offset: int = answer.json["baseOffset"]
     return offset
@@ -38,7 +37,7 @@ def start_of(url: str) -> int:
 
 
 def read(url: str, offset: int) -> Answer:
-    return http("GET", f"{url}?offset={offset}", headers={"Accept": BATCH["Content-Type"]})
+    return http("GET", f"{url}?offset={offset}", headers={"Accept": BATCH_BODY["Content-Type"]})
 
 
 def log_files(cluster: Cluster, uid: str) -> list[Path]:

@@ -38,6 +38,7 @@ from tests.support.broker_app import BrokerApp
 from tests.support.cluster import http
 from tests.support.sessions import packed, session_at, session_with, to_fetch, to_produce
 from tests.support.waiting import eventually
+from tests.support.world import JSON_BODY
 
 PLENTY = 1 << 30
 BATCH = batch_of(b"a")
@@ -49,7 +50,7 @@ async def test_should_ask_for_http_2_and_for_the_media_type(app: BrokerApp) -> N
     assert (answer.status, answer.json["field"]) == (400, "HTTP version")
     assert "a session needs HTTP/2" in answer.json["detail"]
     async with AsyncTransport() as transport:
-        refused = await transport.request("POST", url, headers={"Content-Type": "application/json"})
+        refused = await transport.request("POST", url, headers=JSON_BODY)
         assert (refused.status, json.loads(await refused.read())["field"]) == (400, "Content-Type")
         refused = await transport.request("POST", url + "?x=1", headers={"Content-Type": SESSION_MEDIA_TYPE})
         assert (refused.status, json.loads(await refused.read())["field"]) == (400, "x")

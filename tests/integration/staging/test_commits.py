@@ -19,9 +19,9 @@ from tests.support.cluster import Cluster, http, running_cluster
 from tests.support.consumed import values_in
 from tests.support.patience import patient
 from tests.support.waiting import wait_for
+from tests.support.world import BATCH_BODY, JSON_BODY, NDJSON_BODY, TOPICS
 
 _PARTITIONS = 3
-_TOPICS = "/apis/headrace.io/v1alpha1/namespaces/default/topics"
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_should_let_nobody_read_or_delete_what_is_staged(cluster: Cluster, topic
                 http("DELETE", f"{records}?beforeOffset=latest", headers=headers),
             ):
                 assert (refused.status, refused.json["code"]) == (403, "InternalTopic")
-        lines = {"Content-Type": "application/x-ndjson"}
+        lines = NDJSON_BODY
         assert http("POST", records, b'{"value": "a"}\n', lines).status == 403
     with pytest.raises(InternalTopicError), Consumer("headrace-staging", server=cluster.url()) as consumer:
         next(iter(consumer))
@@ -211,7 +211,7 @@ def test_should_keep_its_topics_as_they_must_be(cluster: Cluster, topic: str) ->
 def test_should_refuse_a_commit_before_it_is_decided_when_a_time_is_out_of_the_topics_bounds(
     cluster: Cluster, topic: str
 ) -> None:
-    cluster.kube("PATCH", f"{_TOPICS}/{topic}", {"spec": {"timestamps": {"beforeMax": "1d"}}})
+    cluster.kube("PATCH", f"{TOPICS}/{topic}", {"spec": {"timestamps": {"beforeMax": "1d"}}})
     wait_for(lambda: _refuses_old(cluster, topic), "the brokers know the bound")
     old, new = rows(0, 40), record_columns([b"7"], timestamps_ms=time.time_ns() // 1_000_000)
     with Commits("q-times", cluster.url()) as commits:
@@ -226,14 +226,14 @@ def test_should_refuse_a_commit_before_it_is_decided_when_a_time_is_out_of_the_t
 def _refuses_old(cluster: Cluster, topic: str) -> bool:
     body = b'{"records": [{"value": "old", "timestamp": 5}]}'
     urls = [cluster.records_url(topic, partition) for partition in range(_PARTITIONS)]
-    return all(http("POST", url, body, headers={"Content-Type": "application/json"}).status == 400 for url in urls)
+    return all(http("POST", url, body, headers=JSON_BODY).status == 400 for url in urls)
 
 
 def test_should_write_what_is_committed_when_a_bound_comes_after_the_decision(cluster: Cluster, topic: str) -> None:
-    cluster.kube("PATCH", f"{_TOPICS}/{topic}", {"spec": {"timestamps": {"beforeMax": "1d"}}})
+    cluster.kube("PATCH", f"{TOPICS}/{topic}", {"spec": {"timestamps": {"beforeMax": "1d"}}})
     wait_for(lambda: _refuses_old(cluster, topic), "the brokers know the bound")
     batch = b"".join(encode_batch(record_columns([b"old"], timestamps_ms=5)))
-    headers = {"Content-Type": "application/vnd.headrace.batch"}
+    headers = BATCH_BODY
     for broker in range(2):
         url = f"{cluster.url(broker)}/v1/namespaces/default/topics/{topic}/partitions/0/records"
         assert http("POST", url, batch, headers=headers).status == 400

@@ -4,20 +4,20 @@ from pathlib import Path
 
 from headrace.core.records.columns import decode_batches, encode_batch, record_columns
 from tests.support.cluster import Cluster, Program, http, running_cluster
+from tests.support.world import BATCH
 
 PARTITIONS = 150
 SOME = (0, 99, 149)
-TYPE = "application/vnd.headrace.batch"
 
 
 def _produce(cluster: Cluster, partition: int) -> None:
     body = b"".join(bytes(buffer) for buffer in encode_batch(record_columns([b"%d" % partition], timestamps_ms=1)))
     url = f"{cluster.records_url('many', partition)}?acks=all"
-    assert http("POST", url, body, {"Content-Type": TYPE}).status == 200
+    assert http("POST", url, body, {"Content-Type": BATCH}).status == 200
 
 
 def _fetch(cluster: Cluster, partition: int) -> list[bytes | None]:
-    answer = http("GET", f"{cluster.records_url('many', partition)}?offset=0", headers={"Accept": TYPE})
+    answer = http("GET", f"{cluster.records_url('many', partition)}?offset=0", headers={"Accept": BATCH})
     return [record.value for batch in decode_batches(answer.body) for _, record in batch.rows()]
 
 

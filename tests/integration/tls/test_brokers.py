@@ -8,8 +8,7 @@ from tests.support.batches import batch_of
 from tests.support.certificates import Authority
 from tests.support.cluster import Cluster, http
 from tests.support.tls import handshake
-
-BATCH = "application/vnd.headrace.batch"
+from tests.support.world import BATCH
 
 
 def negotiated(url: str, trust: ssl.SSLContext, *offers: str) -> tuple[str | None, str | None]:

@@ -14,7 +14,6 @@ from headrace.core.groups.assignment import Partitions, Subscription
 from headrace.core.groups.entries import OffsetValue
 from headrace.core.groups.events import CommitReceived, Membership, Offsets, OffsetsAsked, Reply, Request
 from headrace.core.groups.identity import MemberId
-from headrace.core.groups.invariants import OwnershipClaim
 from headrace.core.groups.membership import (
     Assigned,
     Doubted,
@@ -42,6 +41,7 @@ from tests.sim.groups.post import Post
 from tests.sim.groups.promises import Promises
 from tests.sim.groups.shared import Sent, Shared
 from tests.sim.setting import Clock, Setting
+from tests.support.group_invariants import OwnershipClaim
 
 SUBSCRIPTIONS = (
     Subscription.parse(["flights"]),

@@ -22,12 +22,12 @@ from headrace.core.coordinator import Answer
 from headrace.core.groups.entries import Image, Mark, OffsetRecord, OffsetValue
 from headrace.core.groups.events import CommitReceived, DeletionReceived, Done, Membership, Reply, ResetResolved
 from headrace.core.groups.identity import NO_GROUP_EPOCH, GroupEpoch, MemberId
-from headrace.core.groups.invariants import Marks, OwnershipClaim, broken, double_owners, fallen, marks
 from headrace.core.groups.status import GroupReport
 from headrace.core.types import PartitionKey
 from tests.sim.groups.shared import GROUP, Batch, Shared
 from tests.sim.reign import BrokenPromiseError
 from tests.sim.setting import Setting
+from tests.support.group_invariants import Marks, OwnershipClaim, broken, double_owners, fallen, marks
 
 Shown: TypeAlias = tuple[GroupEpoch, GroupEpoch, str, tuple[tuple[MemberId, GroupEpoch], ...]]
 """The part of a status that is more than a summary: epochs, last reset, and members with theirs."""

@@ -1,9 +1,14 @@
-"""Names and settings are explained before the API server sees them; values are its business."""
+"""Names and settings are explained before the API server sees them; values are its business.
+
+The options that say where reading begins, as people write them.
+"""
+
+from datetime import UTC, datetime, timedelta
 
 import click
 import pytest
 
-from headrace.cli.options import check_topic_name, topic_spec
+from headrace.cli.options import check_topic_name, parse_start, topic_spec
 
 
 def test_should_refuse_what_cannot_name_a_topic_as_a_parameter() -> None:
@@ -37,3 +42,44 @@ def test_should_nest_settings_by_their_paths() -> None:
 def test_should_name_the_form_when_a_setting_is_wrong(setting: str, says: str) -> None:
     with pytest.raises(click.BadParameter, match=says):
         topic_spec(1, 1, [setting])
+
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("earliest", "earliest"),
+        ("latest", "latest"),
+        ("0", 0),
+        ("1763715600000", 1763715600000),
+        ("1h ago", NOW - timedelta(hours=1)),
+        ("30m ago", NOW - timedelta(minutes=30)),
+        ("2d ago", NOW - timedelta(days=2)),
+        ("1500ms ago", NOW - timedelta(seconds=1.5)),
+        ("2026-11-20", datetime(2026, 11, 20, tzinfo=UTC)),
+        ("2026-11-20T12:00:00", datetime(2026, 11, 20, 12, tzinfo=UTC)),
+        ("2026-11-20T12:00:00Z", datetime(2026, 11, 20, 12, tzinfo=UTC)),
+        ("2026-11-20T12:00:00+01:00", datetime(2026, 11, 20, 11, tzinfo=UTC)),
+    ],
+)
+def test_should_understand(text: str, start: object) -> None:
+    assert parse_start(text, NOW) == start
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("yesterday", "'yesterday' is neither earliest, latest, an offset such as 1200, nor a time such as '1h ago'"),
+        ("-5", "'-5' is neither"),
+        ("", "'' is neither"),
+        ("1 hour ago", "'1 hour ago' is not how long ago: write a whole number and one of ms, s, m, h, d"),
+        ("ago", "'ago' is neither"),
+        ("99999999999999d ago", "is before all time"),
+        ("9999999d ago", "is before all time"),
+    ],
+)
+def test_should_say_how_to_write_what_it_does_not_understand(text: str, says: str) -> None:
+    with pytest.raises(click.BadParameter, match=says):
+        parse_start(text, NOW)

@@ -1,5 +1,9 @@
-"""docs/cli.md says what the commands are, and every command shows how it is used."""
+"""docs/cli.md says what the commands are, and every command shows how it is used.
 
+Pages about commands show examples of their help alone: those are run as they stand (test_examples).
+"""
+
+import re
 from pathlib import Path
 
 import click
@@ -35,3 +39,16 @@ def test_should_explain_every_option(command: click.Command, context: click.Cont
     for option in command.params:
         if isinstance(option, click.Option):
             assert option.help, f"{context.command_path} {option.opts[-1]} has no help"
+
+
+DOCS = Path(__file__).parents[3] / "docs"
+_BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", ["performance.md", "recovery.md"])
+def test_should_show_only_commands_that_a_test_runs(page: str) -> None:
+    every = commands(headrace, click.Context(headrace, info_name="headrace"))
+    run = {example.line for command, _ in every for example in examples_of(command)}
+    shown = [line for block in _BLOCK.findall((DOCS / page).read_text()) for line in block.splitlines()]
+    assert shown
+    assert set(shown) <= run

@@ -1,16 +1,38 @@
-"""Which certificates a broker takes, and the sentence for each that it does not."""
+"""The certificates that a broker accepts, and the sentence for each that it does not.
+
+A new certificate replaces the one in use, whatever the moment at which it comes.
+
+A Secret is read once the API server answers, whatever moment it was away at.
+"""
 
 import os
+import resource
 import subprocess
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 from trustme import KeyType
 
-from headrace_broker.tls import Pem, TlsMaterial, UnusableTlsError, load_certificate
+from headrace.core.resources.kubernetes_objects import Secret
+from headrace.core.resources.metadata import Metadata
+from headrace.http2.async_transport import AsyncTransport
+from headrace.kube.client import KubeClient
+from headrace.kube.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from headrace_broker.tls import (
+    Pem,
+    TlsIdentity,
+    TlsMaterial,
+    UnreadableTls,
+    UnusableTlsError,
+    WatchedSecret,
+    load_certificate,
+)
 from tests.support.certificates import Authority
 
 AUTHORITY = Authority()
@@ -100,3 +122,88 @@ def test_should_doubt_one_that_other_brokers_will_not_accept() -> None:
     assert elsewhere.doubt.startswith("has a certificate that does not cover 'broker-1.example'")
     another = load_certificate(material(AUTHORITY.secret() | {"ca.crt": Authority().pem}), "localhost")
     assert another.doubt.startswith("has a certificate of an authority that is not trusted here")
+
+
+def material_until(expires: str) -> TlsMaterial:
+    secret = AUTHORITY.secret(expires=expires)
+    return TlsMaterial(*(Pem(name, secret[name]) for name in ("tls.crt", "tls.key", "ca.crt")))
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open("/dev/null", os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+class ShortOfFiles:
+    """A source whose new certificate comes while this process can open no more files, and is there afterwards."""
+
+    def __init__(self) -> None:
+        self._new = material_until("2999-05-01")
+
+    async def read(self) -> TlsMaterial | UnreadableTls:
+        return material_until("2998-05-01")
+
+    async def changes(self) -> AsyncGenerator[TlsMaterial | UnreadableTls, None]:
+        with no_more_files():
+            yield self._new
+        yield self._new
+
+
+async def test_should_take_a_certificate_once_there_are_files_for_it() -> None:
+    registry = CollectorRegistry()
+    async with AsyncTransport() as transport:
+        identity = TlsIdentity(ShortOfFiles(), "localhost", transport, registry)
+        await identity.take_on()
+        await identity.keep_fresh()
+    assert registry.get_sample_value("headrace_broker_tls_certificate_expiry_timestamp_seconds") == 32482512000
+    assert registry.get_sample_value("headrace_broker_tls_reloads_total", {"outcome": "loaded"}) == 1
+
+
+AWAY = ApiUnavailableError("nobody answers")
+SECRET = Secret(Metadata(name="brokers-tls", namespace="default"), {"tls.crt": b"certificate", "tls.key": b"key"})
+
+
+class Api:
+    """Answers so, one after the other."""
+
+    def __init__(self, *answers: Secret | ApiError) -> None:
+        self.answers = list(answers)
+
+    async def get(self, *_: object) -> Secret:
+        answer = self.answers.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+
+async def read(*answers: Secret | ApiError) -> TlsMaterial | UnreadableTls:
+    api = Api(*answers)
+    found = await WatchedSecret(cast("KubeClient", api), "default", "brokers-tls").read()
+    assert api.answers == [], "it is read once"
+    return found
+
+
+async def test_should_wait_for_an_api_server_that_is_away() -> None:
+    found = await read(AWAY, AWAY, SECRET)
+    assert isinstance(found, TlsMaterial)
+    assert (found.certificate.content, found.key.content, found.authority) == (b"certificate", b"key", None)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (NotFoundError("no such Secret"), "Secret default/brokers-tls is not there"),
+        (ForbiddenError("not for you"), "Secret default/brokers-tls cannot be read: not for you"),
+    ],
+)
+async def test_should_wait_for_no_other_answer(refusal: ApiError, said: str) -> None:
+    found = await read(AWAY, refusal)
+    assert isinstance(found, UnreadableTls)
+    assert found.reason.startswith(said)

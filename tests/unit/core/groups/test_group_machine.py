@@ -1,4 +1,7 @@
-"""Many groups on one log: nothing is told before it is committed, and whoever is elected next knows what was."""
+"""Many groups on one log: nothing is told before it is committed, and whoever is elected next knows what was.
+
+What groups are told of topics: what is there, what is gone for sure, and nothing where all of it vanished.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,17 +43,27 @@ from headrace.core.groups.group_machine import (
     COORDINATOR_UNANSWERED_MAX,
     COORDINATOR_UNCOMMITTED_BYTES_MAX,
     COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX,
+    DELETED_TOPICS_REMEMBERED_MAX,
     ForGroup,
     GroupConfigured,
     GroupEvent,
     GroupMachine,
     TopicsListed,
+    VisibleTopics,
 )
-from headrace.core.groups.identity import GROUP_SESSION_MS_DEFAULT, GroupEpoch, GroupName, GroupSettings, GroupType
+from headrace.core.groups.identity import (
+    GROUP_SESSION_MS_DEFAULT,
+    GroupEpoch,
+    GroupName,
+    GroupSettings,
+    GroupType,
+    TopicShape,
+)
 from headrace.core.groups.rebalancing import ASSIGNMENT_TIMEOUT_MS
 from headrace.core.limits import GROUPS_PER_COORDINATOR_MAX, OFFSET_METADATA_BYTES_MAX
 from headrace.core.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from headrace.core.resources.metadata import Metadata
+from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import Offset, TopicUid
 from tests.support.group_world import GROUP, GroupCoordination, GroupOrder, member, part, shape
 
@@ -405,3 +418,89 @@ def test_should_take_no_more_groups_than_it_may() -> None:
     assert codes(coordinator.step(ForGroup(GROUP, commit(1)), 0)) == [(1, "GroupFull")]
     coordinator.step(ForGroup(GroupName("default", "g0"), commit(2)), 0)
     assert len(coordinator.groups) == GROUPS_PER_COORDINATOR_MAX
+
+
+def topic(name: str, partitions: int = 1, namespace: str = "default", **spec: object) -> Topic:
+    metadata = Metadata(namespace=namespace, name=name, uid=f"uid-{name}")
+    return Topic(metadata, TopicSpec.parse({"partitions": partitions, **spec}))
+
+
+def going(each: Topic) -> Topic:
+    return replace(each, metadata=replace(each.metadata, deletion_timestamp="2026-11-21T09:00:00Z"))
+
+
+def shapes(**topics: int) -> dict[str, TopicShape]:
+    return {name: TopicShape(TopicUid(f"uid-{name}"), partitions) for name, partitions in topics.items()}
+
+
+def deleted(name: str) -> TopicDeleted:
+    return TopicDeleted(TopicUid(f"uid-{name}"))
+
+
+def test_should_tell_each_namespace_once_and_again_when_it_changed() -> None:
+    sight = VisibleTopics()
+    here, there = topic("flights", 2), topic("orders", namespace="shop")
+    assert sight.look([here, there]) == [
+        TopicsListed("default", shapes(flights=2)),
+        TopicsListed("shop", shapes(orders=1)),
+    ]
+    assert sight.look([there, here]) == []
+    assert sight.look([topic("flights", 3), there]) == [TopicsListed("default", shapes(flights=3))]
+    assert sight.all() == [TopicsListed("default", shapes(flights=3)), TopicsListed("shop", shapes(orders=1))]
+
+
+def test_should_not_tell_that_all_of_a_namespace_vanished() -> None:
+    sight = VisibleTopics()
+    sight.look([topic("flights"), topic("orders"), topic("bills", namespace="shop")])
+    assert sight.look([topic("bills", namespace="shop")]) == []
+    assert sight.topics["default"] == shapes(flights=1, orders=1)
+    assert sight.look([topic("flights"), topic("bills", namespace="shop")]) == [
+        TopicsListed("default", shapes(flights=1))
+    ]
+
+
+def test_should_be_sure_of_a_deletion_that_began_and_is_over() -> None:
+    sight = VisibleTopics()
+    sight.look([topic("flights"), topic("orders")])
+    assert sight.look([going(topic("flights")), topic("orders")]) == []
+    assert sight.look([topic("orders")]) == [TopicsListed("default", shapes(orders=1)), deleted("flights")]
+    assert sight.all() == [TopicsListed("default", shapes(orders=1)), deleted("flights")]
+    assert sight.look([topic("orders")]) == []
+
+
+def test_should_tell_that_a_namespace_is_empty_when_its_last_topic_was_deleted() -> None:
+    sight = VisibleTopics()
+    sight.look([going(topic("flights"))])
+    assert sight.look([]) == [TopicsListed("default", {}), deleted("flights")]
+
+
+def test_should_not_take_retained_data_for_deleted() -> None:
+    sight = VisibleTopics()
+    sight.look([going(topic("flights", deletionPolicy="Retain")), topic("orders")])
+    assert sight.look([topic("orders")]) == [TopicsListed("default", shapes(orders=1))]
+
+
+def test_should_not_take_a_topic_for_deleted_whose_deletion_was_undone() -> None:
+    """A restored API server has it as it was before."""
+    sight = VisibleTopics()
+    sight.look([going(topic("flights")), topic("orders")])
+    assert sight.look([topic("flights"), topic("orders")]) == []
+    assert sight.look([topic("orders")]) == [TopicsListed("default", shapes(orders=1))]
+
+
+def test_should_not_repeat_a_deletion_that_was_undone_when_it_was_over() -> None:
+    sight = VisibleTopics()
+    sight.look([going(topic("flights")), topic("orders")])
+    assert deleted("flights") in sight.look([topic("orders")])
+    sight.look([topic("flights"), topic("orders")])
+    assert sight.all() == [TopicsListed("default", shapes(flights=1, orders=1))], "offsets of it were committed since"
+
+
+def test_should_remember_the_last_deletions_only() -> None:
+    sight = VisibleTopics()
+    for number in range(DELETED_TOPICS_REMEMBERED_MAX + 1):
+        sight.look([going(topic(f"t{number}")), topic("orders")])
+        sight.look([topic("orders")])
+    remembered = sight.all()[1:]
+    assert len(remembered) == DELETED_TOPICS_REMEMBERED_MAX
+    assert remembered[0] == deleted("t1")

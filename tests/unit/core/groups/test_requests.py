@@ -1,4 +1,7 @@
-"""What members and brokers say to each other of groups comes back as it was said; what is wrong is named."""
+"""Requests and answers of groups are read as they were written, and what is wrong in them is named.
+
+Heartbeats without a wait, for members that would have waited.
+"""
 
 import json
 from collections.abc import Callable
@@ -28,7 +31,9 @@ from headrace.core.groups.events import (
 )
 from headrace.core.groups.identity import GroupEpoch, GroupType
 from headrace.core.groups.requests import (
+    answer_pause_ms,
     call_of,
+    heartbeat_without_waiting,
     parse_commit,
     parse_heartbeat,
     parse_join,
@@ -300,3 +305,35 @@ def test_should_say_what_is_wrong(read: Callable[[object], object], body: object
         read(body)
     assert raised.value.code == code
     assert said in raised.value.message
+
+
+def test_should_ask_for_an_answer_at_once() -> None:
+    said = {"memberEpoch": 1, "owned": [], "waitMs": 3_000}
+    assert heartbeat_without_waiting(said) == ({**said, "waitMs": 0}, 3_000)
+    assert said["waitMs"] == 3_000
+
+
+@pytest.mark.parametrize(
+    ("said", "wait_ms"),
+    [({}, 0), ({"waitMs": "3"}, 0), ({"waitMs": True}, 0), ({"waitMs": -1}, 0), ({"waitMs": 1 << 40}, 3_000)],
+)
+def test_should_believe_no_wait_that_is_none(said: dict[str, object], wait_ms: int) -> None:
+    assert heartbeat_without_waiting(said) == ({**said, "waitMs": 0}, wait_ms)
+
+
+def test_should_leave_to_the_coordinator_what_is_no_heartbeat() -> None:
+    assert heartbeat_without_waiting([1]) == ([1], 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept_ms"),
+    [
+        ({"assignment": None, "heartbeatMs": 3_000}, 2_000),
+        ({"assignment": None, "heartbeatMs": 250}, 250),
+        ({"assignment": [], "heartbeatMs": 3_000}, 0),
+        ({"code": "UnknownMember"}, 0),
+        ([], 0),
+    ],
+)
+def test_should_keep_an_answer_without_news(answer: object, kept_ms: int) -> None:
+    assert answer_pause_ms(answer, 2_000) == kept_ms

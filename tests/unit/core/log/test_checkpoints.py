@@ -1,4 +1,7 @@
-"""Small files that know whether they are whole."""
+"""Small files that know whether they are whole.
+
+The file of the epochs that a broker has promised.
+"""
 
 from collections.abc import Callable
 
@@ -7,23 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.log.checkpoints import (
+    EPOCHS_SEEN_FILE,
     RECOVERY_POINT_FILE,
     DamagedFileError,
     LogPoint,
+    format_epochs_seen,
     format_high_watermark,
     format_log_point,
     format_log_start,
     format_void_before,
+    parse_epochs_seen,
     parse_high_watermark,
     parse_log_point,
     parse_log_start,
     parse_void_before,
+    raised,
     seal,
     unseal,
     unseal_integers,
 )
 from headrace.core.log.epochs import NO_EPOCH, EpochEnd, EpochStart, LeaderEpochs
-from headrace.core.types import Incarnation, LeaderEpoch, Offset
+from headrace.core.types import Incarnation, LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 
 POINT = LogPoint(Offset(812), Offset(512), 65536, 1767225600000)
 
@@ -119,3 +126,25 @@ def test_should_forget_epochs_that_were_deleted_but_never_the_last(log_start: in
     epochs = epochs_of(*starts)
     epochs.forget_below(Offset(log_start))
     assert epochs.starts == epochs_of(*starts[-left:]).starts
+
+
+KEY = PartitionKey(TopicUid("6f0c-11"), PartitionId(0))
+OTHER = PartitionKey(TopicUid("6f0c-11"), PartitionId(1))
+
+
+def test_should_be_read_as_it_was_written() -> None:
+    seen = {KEY: LeaderEpoch(3), OTHER: LeaderEpoch(0)}
+    assert parse_epochs_seen(format_epochs_seen(seen)) == seen
+    assert parse_epochs_seen(format_epochs_seen({})) == {}
+
+
+@pytest.mark.parametrize("line", ["6f0c-11 0", "6f0c-11 0 1 2", "6f0c-11 x 1", "6f0c-11 0 x"])
+def test_should_refuse_other_lines(line: str) -> None:
+    with pytest.raises(DamagedFileError, match="are not rows of a uid"):
+        parse_epochs_seen(seal(EPOCHS_SEEN_FILE, [line]))
+
+
+def test_should_never_fall() -> None:
+    known = {KEY: LeaderEpoch(3)}
+    assert raised(known, {KEY: LeaderEpoch(2), OTHER: LeaderEpoch(0)}) == {KEY: 3, OTHER: 0}
+    assert raised(known, {KEY: LeaderEpoch(4)}) == {KEY: 4}

@@ -1,4 +1,7 @@
-"""What a broker does with the bytes of a produce request: split, check, stamp, and never copy a body."""
+"""A broker splits, checks and stamps the bytes of a produce request, and never copies a body.
+
+A topic may ask for the leader's time instead of the producer's (KIP-32).
+"""
 
 from itertools import pairwise
 
@@ -256,3 +259,16 @@ def test_should_send_a_stored_batch_as_another_producer() -> None:
     assert decode_batch(joined(again)).records.equals(decode_batch(stored).records)
     with pytest.raises(CorruptBatchError):
         renumbered(memoryview(bytes(log[:70]) + b"!" + bytes(log[71:])), ProducerNumbers(9, 2, 30))
+
+
+def test_should_give_every_record_the_leaders_time_and_stay_a_valid_batch() -> None:
+    (batch,) = split_batches([batch_of(b"a", b"b")], batch_bytes_max=1 << 20)
+
+    batch.take_append_time(77).stamp(Offset(5), LeaderEpoch(3))
+
+    decoded = decode_batch(b"".join(batch.buffers))
+    assert decoded.header == batch.header
+    assert [(offset, record.value, record.timestamp_ms) for offset, record in decoded.rows()] == [
+        (5, b"a", 77),
+        (6, b"b", 77),
+    ]

@@ -1,4 +1,9 @@
-"""A life of a broker claims what only it can hold, and nothing under an old name."""
+"""A life of a broker claims what only it can hold, and nothing under an old name.
+
+Epochs that rise are remembered; epochs below those are known for data that went back.
+
+An epoch has one history: a state that goes back is believed by nobody.
+"""
 
 from dataclasses import replace
 
@@ -6,20 +11,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.core.log.epochs import NO_EPOCH
 from headrace.core.replication.seats import (
     Claim,
     LogFacts,
     Regressed,
+    SeenEpochs,
     claim,
     give_up,
     greatest_incarnation,
     is_superseded,
+    may_act_on,
+    regressed_topics,
     supersedes,
     surrender,
+    to_remember,
     why_void,
 )
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, PartitionEpoch, Seat
+from headrace.core.types import (
+    BrokerId,
+    Incarnation,
+    LeaderEpoch,
+    PartitionEpoch,
+    PartitionId,
+    PartitionKey,
+    Seat,
+    TopicUid,
+)
 from tests.support.partition_sets import partition_set, partition_state, seat
 
 INTACT = LogFacts(LeaderEpoch(1))
@@ -220,3 +239,59 @@ def test_should_speak_of_loss_when_the_only_seat_is_void() -> None:
     claimed = claim(alone, seat(0, 5), LogFacts(LeaderEpoch(1), void_before=Incarnation(4)))
     assert isinstance(claimed, Claim)
     assert "seats before incarnation 4 are void" in claimed.loss
+
+
+ME = BrokerId(0)
+HERE = partition_state(0, leader=seat(0), leader_epoch=LeaderEpoch(4))
+ELSEWHERE = partition_state(1, leader=seat(1), leader_epoch=LeaderEpoch(4))
+SET = partition_set(HERE, ELSEWHERE)
+KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
+ANOTHER = PartitionKey(TopicUid("uid-1"), PartitionId(1))
+
+
+def test_should_remember_what_rises_of_its_own_partitions() -> None:
+    assert to_remember([SET], ME, {}) == {KEY: 4}
+    assert to_remember([SET], ME, {KEY: LeaderEpoch(3)}) == {KEY: 4}
+    assert to_remember([SET], ME, {KEY: LeaderEpoch(4)}) == {}
+    assert to_remember([partition_set(HERE, deleting=True)], ME, {}) == {}
+
+
+def test_should_act_on_what_it_remembers_only() -> None:
+    assert [may_act_on(HERE, ME, LeaderEpoch(seen)) for seen in (3, 4, 5)] == [False, True, True]
+    assert may_act_on(ELSEWHERE, ME, NO_EPOCH)
+
+
+def test_should_name_topics_whose_epochs_are_below_those_that_it_has_seen() -> None:
+    assert regressed_topics([SET], {KEY: LeaderEpoch(5)}) == {"uid-1"}
+    assert regressed_topics([SET], {KEY: LeaderEpoch(4), ANOTHER: LeaderEpoch(9)}) == {"uid-1"}
+    assert regressed_topics([SET], {KEY: LeaderEpoch(4), ANOTHER: LeaderEpoch(4)}) == frozenset()
+    assert regressed_topics([SET], {}) == frozenset()
+
+
+def seen(*states: tuple[Seat | None, int]) -> SeenEpochs:
+    epochs = SeenEpochs(LeaderEpoch(2))
+    for leader, epoch in states:
+        epochs.note(partition_state(leader=leader, leader_epoch=LeaderEpoch(epoch)))
+    return epochs
+
+
+@pytest.mark.parametrize(
+    ("before", "leader", "epoch", "told"),
+    [
+        ([], seat(1), 2, ""),
+        ([], seat(1), 1, "leader epoch is 1, below 2 that this replica has seen"),
+        ([(seat(1), 3)], seat(1), 3, ""),
+        ([(seat(1), 3)], seat(2), 3, "2@1 leads in epoch 3, in which 1@1 led"),
+        ([(seat(1), 3)], seat(1, 2), 3, "1@2 leads in epoch 3, in which 1@1 led"),
+        ([(seat(1), 3)], None, 3, ""),
+        ([(seat(1), 3), (None, 3)], seat(2), 3, "2@1 leads in epoch 3, in which 1@1 led"),
+        ([(seat(1), 3), (None, 4)], seat(2), 4, ""),
+        ([(seat(1), 3), (seat(2), 4)], seat(1), 3, "leader epoch is 3, below 4"),
+    ],
+)
+def test_should_say_what_went_back(
+    before: list[tuple[Seat | None, int]], leader: Seat | None, epoch: int, told: str
+) -> None:
+    said = seen(*before).regression(partition_state(leader=leader, leader_epoch=LeaderEpoch(epoch)))
+    assert told in said
+    assert bool(said) == bool(told)

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from headrace.core.resources.kubernetes_objects import BrokerPod, BrokerSet
-from headrace.core.resources.metadata import InvalidResourceError
+from headrace.core.resources.kubernetes_objects import BrokerPod, BrokerSet, Secret, bootstrap_service
+from headrace.core.resources.metadata import DEFAULT_CLUSTER, InvalidResourceError
 from headrace.core.types import BrokerId
 
 RUNNING = {"state": {"running": {"startedAt": "2026-11-21T09:00:00Z"}}}
@@ -51,3 +51,22 @@ def test_should_refuse_a_pod_of_something_else(name: str) -> None:
 def test_should_know_which_brokers_are_asked_for(spec: dict[str, Any], asked: list[int]) -> None:
     found = BrokerSet.parse({"spec": spec})
     assert [number for number in range(4) if found.asks_for(BrokerId(number))] == asked
+
+
+def test_should_hold_the_bytes_and_not_show_them() -> None:
+    secret = Secret.parse({"metadata": {"name": "tls", "namespace": "a"}, "data": {"tls.key": "c2VjcmV0"}})
+    assert (secret.metadata.name, dict(secret.data)) == ("tls", {"tls.key": b"secret"})
+    assert "secret'" not in repr(secret)
+
+
+def test_should_be_empty_when_there_is_no_data() -> None:
+    assert Secret.parse({"metadata": {"name": "tls"}}).data == {}
+
+
+def test_should_refuse_what_is_no_base64_without_showing_it() -> None:
+    with pytest.raises(InvalidResourceError, match=r"^Secret tls: data must be base64$"):
+        Secret.parse({"metadata": {"name": "tls"}, "data": {"tls.key": "not base64"}})
+
+
+def test_should_name_the_bootstrap_service_after_the_cluster() -> None:
+    assert bootstrap_service(DEFAULT_CLUSTER) == "headrace-bootstrap"

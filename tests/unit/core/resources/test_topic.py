@@ -1,3 +1,5 @@
+"""A topic's spec survives being written down beside its data."""
+
 from typing import Any
 
 import pytest
@@ -123,3 +125,16 @@ def test_should_not_be_paused_when_there_is_no_annotation() -> None:
 def test_should_refuse_a_topic_without_a_spec(spec: object) -> None:
     with pytest.raises(InvalidResourceError, match="spec is missing"):
         Topic.parse({"metadata": {"name": "flights"}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"partitions": 6},
+        {"partitions": 1, "replicas": 1, "retention": {"time": "unlimited", "bytes": "10Gi"}},
+        {"partitions": 2, "durability": "Replicated", "deletionPolicy": "Retain", "segment": {"bytes": "1Mi"}},
+    ],
+)
+def test_should_parse_to_the_same_when_it_is_written_out(spec: dict[str, object]) -> None:
+    parsed = TopicSpec.parse(spec)
+    assert TopicSpec.parse(parsed.to_object()) == parsed

@@ -1,4 +1,7 @@
-"""What writers and coordinators say to each other, and what a coordinator writes down: each is read back as it was."""
+"""Requests of writers, answers of coordinators, and a coordinator's records are read as they were written.
+
+Stages go when nobody can need them any more, and not before.
+"""
 
 import json
 from typing import Any
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.core.coordinator import UnreadableRecordError
 from headrace.core.errors import InvalidRequestError
-from headrace.core.limits import COMMIT_WAIT_MS_MAX, COMMITS_PARTITIONS
+from headrace.core.limits import COMMIT_WAIT_MS_MAX, COMMITS_PARTITIONS, STAGING_LOOK_INTERVAL_MS
 from headrace.core.resources.internal_topics import (
     INTERNAL_TOPICS,
     STAGING_PARTITIONS,
@@ -18,8 +21,12 @@ from headrace.core.resources.internal_topics import (
 )
 from headrace.core.resources.topic import Topic
 from headrace.core.staging.decisions import (
+    STAGE_EXPIRY_MS,
+    Clean,
+    Cleaning,
     Decision,
     Share,
+    Span,
     StagedBatch,
     WriterRecord,
     bytes_of,
@@ -203,3 +210,47 @@ def test_should_say_which_names_a_writer_can_have(name: str, *, is_allowed: bool
     problem = writer_name_problem("txnAppId", name)
     assert (problem is None) == is_allowed
     assert problem is None or problem.startswith(f"txnAppId {name[:WRITER_NAME_LENGTH_MAX]!r}: must have 1 to 200")
+
+
+P = PartitionId(3)
+_WHY = "nobody can need it any more"
+
+
+def staged_batch(base: int, last: int) -> StagedBatch:
+    return StagedBatch(P, Offset(base), Offset(last))
+
+
+def looked(cleaning: Cleaning, start: int, end: int, *pinned: StagedBatch, now_ms: int = 0) -> int | None:
+    """Up to where it is cleaned."""
+    orders = cleaning.look({P: Span(Offset(start), Offset(end))}, pinned, now_ms)
+    if not orders:
+        return None
+    (order,) = orders
+    assert order == Clean(P, order.before, _WHY)
+    return order.before
+
+
+def test_should_delete_a_run_of_stages_of_no_use_from_the_start() -> None:
+    cleaning = Cleaning()
+    cleaning.of_no_use([staged_batch(5, 9), staged_batch(0, 4), staged_batch(20, 29), staged_batch(5, 9)])
+    assert looked(cleaning, 0, 100) == 10
+    cleaning.of_no_use([staged_batch(10, 19)])
+    assert looked(cleaning, 10, 100) == 30
+    assert looked(cleaning, 30, 100) is None
+
+
+def test_should_keep_what_is_pinned_and_what_comes_after_it() -> None:
+    cleaning = Cleaning()
+    cleaning.of_no_use([staged_batch(0, 49)])
+    assert looked(cleaning, 0, 100, staged_batch(30, 31), staged_batch(20, 29)) == 20
+    assert looked(cleaning, 20, 100) == 50
+
+
+def test_should_delete_what_nobody_has_committed_for_long() -> None:
+    cleaning = Cleaning()
+    assert looked(cleaning, 0, 10) is None
+    assert looked(cleaning, 0, 20, now_ms=STAGING_LOOK_INTERVAL_MS - 1) is None
+    assert looked(cleaning, 0, 30, now_ms=STAGING_LOOK_INTERVAL_MS) is None
+    assert looked(cleaning, 0, 99, now_ms=STAGE_EXPIRY_MS - 1) is None
+    assert looked(cleaning, 0, 99, now_ms=STAGE_EXPIRY_MS) == 10
+    assert looked(cleaning, 10, 99, now_ms=STAGE_EXPIRY_MS + STAGING_LOOK_INTERVAL_MS) == 30

@@ -23,8 +23,8 @@ from headrace.dev.api.status import StatusError
 from headrace.dev.api.store import ChangeType, Store
 from headrace.dev.api.strategy import ApiWriteOptions, DeleteOptions, Propagation
 from headrace.dev.crds import load_crds
+from tests.support.api_objects import event, partition_set, topic
 from tests.support.examples import examples
-from tests.support.kubeconfig_objects import event, partition_set, topic
 
 _START = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
 _TOPICS = GroupResource("headrace.io", "topics")

@@ -15,7 +15,7 @@ from headrace.dev.api.server import bootstrap
 from headrace.dev.api.store import Store, Watch, WatchEvent, WatchOptions
 from headrace.dev.api.strategy import ApiWriteOptions
 from headrace.dev.crds import load_crds
-from tests.support.kubeconfig_objects import topic
+from tests.support.api_objects import topic
 from tests.support.waiting import eventually
 
 

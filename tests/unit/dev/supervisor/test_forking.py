@@ -1,4 +1,7 @@
-"""The programs that a fork server forks; it is never started here."""
+"""The programs that a fork server forks; it is never started here.
+
+A child that was of use comes back at once; one that never gets ready waits longer each time.
+"""
 
 import os
 import sys
@@ -6,7 +9,14 @@ import sys
 import pytest
 
 from headrace.dev.supervisor.fork_server import Order
-from headrace.dev.supervisor.forking import PROGRAMS, ForkServer
+from headrace.dev.supervisor.forking import (
+    PROGRAMS,
+    RESTART_DELAY_KILLED_MAX_MS,
+    RESTART_DELAY_MAX_MS,
+    RESTART_DELAY_MIN_MS,
+    ForkServer,
+    RestartDelay,
+)
 
 COMMAND = (sys.executable, "-m", "headrace_broker.main", "--id", "0")
 
@@ -42,3 +52,23 @@ def test_should_fork_what_wants_other_variables_of_its_own() -> None:
 def test_should_read_an_order_as_it_was_written() -> None:
     order = Order(("a.main", "b"), COMMAND, ("--id", "0"), {"NAME": "not UTF-8: \udcff"})
     assert Order.parse(order.to_bytes()) == order
+
+
+def test_should_start_again_at_once_when_the_process_had_been_ready() -> None:
+    assert RestartDelay(5_000).after_death(was_ready=True, was_killed=True).delay_ms == RESTART_DELAY_MIN_MS
+
+
+def test_should_double_the_delay_up_to_a_bound_when_it_never_gets_ready() -> None:
+    backoff, delays = RestartDelay(), []
+    for _ in range(9):
+        backoff = backoff.after_death(was_ready=False, was_killed=False)
+        delays.append(backoff.delay_ms)
+    assert delays[:4] == [100, 200, 400, 800]
+    assert delays[-2:] == [RESTART_DELAY_MAX_MS, RESTART_DELAY_MAX_MS]
+
+
+def test_should_not_wait_long_for_one_that_is_killed_again_and_again() -> None:
+    backoff = RestartDelay()
+    for _ in range(9):
+        backoff = backoff.after_death(was_ready=False, was_killed=True)
+    assert backoff.delay_ms == RESTART_DELAY_KILLED_MAX_MS

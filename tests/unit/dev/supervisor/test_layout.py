@@ -1,8 +1,28 @@
-"""Logs are kept over restarts, and bounded."""
+"""Logs are kept over restarts, and bounded.
 
+Options cross to the detached process unchanged.
+
+Free ports are found, taken ones are noticed.
+"""
+
+import random
+import socket
 from pathlib import Path
 
-from headrace.dev.supervisor.layout import DEV_LOG_BYTES_MAX, last_lines, open_log
+import pytest
+
+from headrace.dev.supervisor.layout import (
+    DEV_LOG_BYTES_MAX,
+    LOOPBACK,
+    PORTS_TAKEN,
+    BrokerTls,
+    Layout,
+    SupervisorOptions,
+    free_port_run,
+    is_port_free,
+    last_lines,
+    open_log,
+)
 
 
 def test_should_append_to_what_an_earlier_life_wrote(tmp_path: Path) -> None:
@@ -36,3 +56,28 @@ def test_should_keep_a_log_to_its_user_also_one_that_was_not(tmp_path: Path) -> 
         assert path.stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o700
     assert old.read_text() == "before\n"
+
+
+@pytest.mark.parametrize(
+    "tls", [None, BrokerTls(Path("/crt"), Path("/key")), BrokerTls(Path("/crt"), Path("/key"), Path("/ca"))]
+)
+def test_should_come_back_from_json_as_they_were(tls: BrokerTls | None) -> None:
+    options = SupervisorOptions(
+        Path("/home"), Layout(Path("/data"), 9700, tls), None, (Path("/a.yaml"), Path("/b.yaml"))
+    )
+    assert SupervisorOptions.from_json(options.to_json()) == options
+
+
+def test_should_keep_every_port_within_the_run_that_is_searched_for() -> None:
+    layout = Layout(Path("/data"), 9700)
+    assert layout.operator_port == layout.port + PORTS_TAKEN - 1
+
+
+def test_should_find_ports_in_a_row_that_can_be_listened_on() -> None:
+    first = free_port_run(3, random.Random(1))
+    assert all(is_port_free(port) for port in range(first, first + 3))
+
+
+def test_should_notice_a_port_that_another_program_listens_on() -> None:
+    with socket.create_server((LOOPBACK, 0)) as server:
+        assert not is_port_free(server.getsockname()[1])

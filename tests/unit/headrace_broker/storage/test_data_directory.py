@@ -1,5 +1,11 @@
-"""A data directory: locked, recognised after a restart, never taken for another disk."""
+"""A data directory: locked, recognised after a restart, never taken for another disk.
 
+The epochs that a broker has seen: on disk before anybody acts on them, and missed where they are lost.
+
+The partitions that a broker gives away, on its disk.
+"""
+
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,16 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core.errors import StorageFailedError
-from headrace.core.types import Incarnation, PartitionId, PartitionKey, TopicName, TopicUid
+from headrace.core.errors import DiskFullError, StorageFailedError
+from headrace.core.types import Incarnation, LeaderEpoch, PartitionEpoch, PartitionId, PartitionKey, TopicName, TopicUid
 from headrace_broker.storage.data_directory import (
     DataDirectory,
     DataDirectoryInUseError,
+    GivingAway,
     NotADataDirectoryError,
     keep_private,
 )
 from headrace_broker.storage.partition_store import PartitionDescription
-from tests.support.logs import CONFIG, NOW_MS, fill, flip_bit
+from tests.support.failing_disk import before_each
+from tests.support.logs import CONFIG, NOW_MS, file_size_limit, fill, flip_bit
 
 KEY = PartitionKey(TopicUid("6f0c-11"), PartitionId(3))
 DESCRIPTION = PartitionDescription(TopicName("default", "flights"), KEY, {"partitions": 6})
@@ -231,3 +239,117 @@ def test_should_leave_the_group_its_access_on_a_volume_that_was_given_to_it(tmp_
     (tmp_path / "data").chmod(0o2770)
     write_all_kinds(tmp_path / "data")
     assert modes_below(tmp_path / "data") == ({"0o2770"}, {"0o660"})
+
+
+SEEN_KEY = PartitionKey(TopicUid("6f0c-11"), PartitionId(0))
+OTHER = PartitionKey(TopicUid("6f0c-11"), PartitionId(1))
+SEEN = {SEEN_KEY: LeaderEpoch(7), OTHER: LeaderEpoch(2)}
+FSYNC = PartitionDescription(TopicName("default", "flights"), SEEN_KEY, {"durability": "Fsync"})
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[DataDirectory]:
+    data = DataDirectory.open(path)
+    try:
+        yield data
+    finally:
+        data.close(clean=False)
+
+
+def test_should_be_known_to_the_next_life(tmp_path: Path) -> None:
+    with opened(tmp_path) as data:
+        assert data.epochs_seen.read() == {}
+        data.epochs_seen.write(SEEN)
+        data.epochs_seen.write({SEEN_KEY: LeaderEpoch(8), OTHER: LeaderEpoch(1)})
+        assert data.epochs_seen.read() == {SEEN_KEY: 8, OTHER: 2}
+    with opened(tmp_path) as data:
+        assert data.epochs_seen.read() == {SEEN_KEY: 8, OTHER: 2}
+
+
+def test_should_write_nothing_when_nothing_rises(tmp_path: Path) -> None:
+    with opened(tmp_path) as data:
+        data.epochs_seen.write(SEEN)
+        renamed: list[object] = []
+        with before_each(("rename",), renamed.append):
+            data.epochs_seen.write(SEEN)
+        assert renamed == []
+
+
+def test_should_not_count_as_seen_what_is_not_on_disk(tmp_path: Path) -> None:
+    with opened(tmp_path) as data:
+        data.epochs_seen.write(SEEN)
+        with file_size_limit(10), pytest.raises(DiskFullError, match="epochs-seen"):
+            data.epochs_seen.write({SEEN_KEY: LeaderEpoch(9)})
+        assert data.epochs_seen.read() == SEEN
+        data.epochs_seen.write({SEEN_KEY: LeaderEpoch(9)})
+        assert data.epochs_seen.read() == {SEEN_KEY: 9, OTHER: 2}
+
+
+def test_should_forget_a_partition_whose_data_is_deleted(tmp_path: Path) -> None:
+    with opened(tmp_path) as data:
+        data.store.prepare(FSYNC, NOW_MS)
+        data.epochs_seen.write(SEEN)
+        data.store.delete(SEEN_KEY)
+        data.epochs_seen.write({OTHER: LeaderEpoch(3)})
+    with opened(tmp_path) as data:
+        assert data.epochs_seen.read() == {OTHER: 3}
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "torn", "flipped"])
+def test_should_void_every_seat_once_when_it_is_not_known_what_was_seen(tmp_path: Path, damage: str) -> None:
+    with opened(tmp_path) as data:
+        data.write_incarnation(Incarnation(4), Incarnation(0))
+        data.store.prepare(FSYNC, NOW_MS)
+        data.epochs_seen.write(SEEN)
+    spoil(tmp_path / "epochs-seen", damage)
+
+    with opened(tmp_path) as data:
+        assert "epochs-seen" in data.epochs_seen.damage
+        assert data.store.void_before(SEEN_KEY) == 5
+        assert data.epochs_seen.read() == {}
+        data.write_incarnation(Incarnation(5), Incarnation(4))
+    with opened(tmp_path) as data:
+        assert data.epochs_seen.damage == ""
+        assert data.store.void_before(SEEN_KEY) == 5
+
+
+def spoil(path: Path, damage: str) -> None:
+    content = path.read_bytes()
+    match damage:
+        case "missing":
+            os.unlink(path)
+        case "empty":
+            path.write_bytes(b"")
+        case "torn":
+            path.write_bytes(content[:-3])
+        case _:
+            path.write_bytes(content.replace(b" 7\n", b" 6\n"))
+
+
+NOTES = {PartitionKey(TopicUid("uid-1"), PartitionId(0)): PartitionEpoch(3)}
+
+
+def test_should_outlive_the_process(tmp_path: Path) -> None:
+    assert GivingAway(tmp_path).notes == {}
+    GivingAway(tmp_path).write(NOTES)
+    assert GivingAway(tmp_path).notes == NOTES
+
+
+def test_should_know_in_this_life_what_a_full_disk_does_not_take(tmp_path: Path) -> None:
+    going = GivingAway(tmp_path)
+    with file_size_limit(10), pytest.raises(DiskFullError, match="giving-away"):
+        going.write(NOTES)
+    assert (going.notes, going.is_behind) == (NOTES, True)
+    going.write(NOTES)
+    assert not going.is_behind
+
+
+def test_should_know_nothing_where_the_file_is_damaged_and_say_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    GivingAway(tmp_path).write(NOTES)
+    path = tmp_path / "giving-away"
+    path.write_bytes(path.read_bytes()[:-2])
+    with caplog.at_level(logging.ERROR):
+        assert GivingAway(tmp_path).notes == {}
+    assert "is kept" in caplog.text

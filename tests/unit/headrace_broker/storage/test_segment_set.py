@@ -1,4 +1,7 @@
-"""Logs of many segments: which of them stay open, and where a lookup by time begins."""
+"""Logs of many segments: which of them stay open, and where a lookup by time begins.
+
+The memory that segments take stays in proportion to their number.
+"""
 
 import resource
 from collections.abc import Sequence
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from headrace.core.types import Offset
 from headrace_broker.storage import disk
 from headrace_broker.storage.partition_log import PartitionLog
+from headrace_broker.storage.segment_set import NewestRecords
 from headrace_broker.storage.threads import OpenSegments, StorageThreads
 from tests.support.examples import examples
 from tests.support.logs import (
@@ -115,3 +119,27 @@ async def _check(log: PartitionLog, times: Sequence[int], wanted: Sequence[int],
     for time in wanted:
         expected = next(((offset, at) for offset, at in enumerate(times) if offset >= start and at >= time), None)
         assert await log.find_timestamp(time, END) == expected
+
+
+def _never(base: Offset) -> int:
+    raise AssertionError(f"segment {base} is known")
+
+
+def test_should_forget_segments_that_are_gone() -> None:
+    newest = NewestRecords()
+    bases = [Offset(0)]
+    looked_at = list[Offset]()
+    for number in range(1, 1000):
+        newest.note(bases, Offset(number), newest_ms=number)
+        # As retention does: only the last two are left.
+        bases = [*bases[-2:], Offset(number)]
+    assert newest.first_since(998, bases, _never) == 0
+    assert newest.first_since(999, bases, _never) == 1
+    assert newest.first_since(1000, bases, _never) == 2
+
+    def look(base: Offset) -> int:
+        looked_at.append(base)
+        return 0
+
+    newest.first_since(1000, [Offset(number) for number in range(1000)], look)
+    assert len(looked_at) > 990

@@ -31,7 +31,7 @@ from headrace_broker.replication.leader_stream import REPLICATION_WATERMARK_MS
 from headrace_broker.replication.open_streams import REPLICATION_STREAMS_UNKNOWN_MAX
 from tests.support.partition_sets import seat
 
-PROTOCOL = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
+PROTOCOL = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()
 SECTION = PROTOCOL[PROTOCOL.index("## Between brokers") : PROTOCOL.index("## OpenAPI")]
 EPOCH = LeaderEpoch(1)
 BATCH_BYTES = 640

@@ -21,7 +21,7 @@ from headrace.core.groups.entries import (
     TargetRecord,
 )
 from headrace.core.groups.identity import GroupEpoch
-from headrace.core.groups.invariants import OwnershipClaim, broken, double_owners, fallen, marks
+from tests.support.group_invariants import OwnershipClaim, broken, double_owners, fallen, marks
 from tests.support.group_world import GROUP, member, part, parts
 
 FIVE, SIX, NINE = GroupEpoch(5), GroupEpoch(6), GroupEpoch(9)

@@ -13,7 +13,7 @@ from headrace.core.records.header import MAGIC, BatchHeader
 from headrace.core.records.raw import split_batches
 from headrace.core.types import LeaderEpoch, Offset, Record
 
-PROTOCOL = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
+PROTOCOL = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()
 STRUCT_CODES = {"i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I"}
 HEADER = BatchHeader(Offset(11), LeaderEpoch(12), 1280, MAGIC, 15, 2, 17, 18, 19, 20, 21, 22, 23)
 

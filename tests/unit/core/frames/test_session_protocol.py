@@ -24,7 +24,7 @@ from headrace.core.types import LeaderEpoch, Offset, PartitionId, TopicName
 from headrace.http2.slow_clients import HTTP_STALL_BYTES, HTTP_STALL_MS
 from headrace_broker.sessions.open_sessions import SESSION_HEARTBEAT_MS, SESSIONS_MAX
 
-PROTOCOL = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
+PROTOCOL = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()
 SECTION = PROTOCOL[PROTOCOL.index("### Sessions") : PROTOCOL.index("### Problems")]
 CODES = {"u8": "B", "u16": "H", "u32": "I", "i32": "i", "i64": "q"}
 FLIGHTS = TopicName("default", "flights")
