@@ -91,7 +91,7 @@ class ProduceRoute:
     async def _batches(
         self, partition: Partition, query: ProduceQuery, chunks: Chunks, body_format: BodyFormat
     ) -> list[RawBatch]:
-        """Those of the body, checked."""
+        """Return the batches of the body, checked."""
         limit = self._locator.topic(partition.place.topic, query.fence).spec.max_message_bytes
         parse = partial(
             parse_batches,
@@ -226,7 +226,9 @@ class SpreadRoute:
 
 
 def _check_times(topic: Topic, records: Sequence[Record]) -> list[tuple[Strange, str]]:
-    """Before a share is written: leaders would refuse theirs alone. What the writer should know of the others.
+    """Check the times before a share is written, and return what the writer should know of them.
+
+    Leaders would refuse their shares alone.
 
     Raises InvalidTimestampError.
     """

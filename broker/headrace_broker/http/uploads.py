@@ -21,7 +21,7 @@ from headrace_broker.admission import Budget, BudgetShare, Requests
 from headrace_broker.http.callers import Callers
 
 CONTROL_UPLOADS_MAX = 64
-"""Those whose bodies are on their way in, which take no place until they are there; one more ends the oldest ..."""
+"""Questions whose bodies are on their way in, which take no place until then; one more ends the oldest ..."""
 CONTROL_BODY_TIMEOUT_MS = 5_000
 """... of whoever has most, and each ends after so long."""
 
@@ -43,7 +43,7 @@ async def take_body(request: web.Request, share: BudgetShare, limit_bytes: int) 
 
 
 class Questions:
-    """What operators and other brokers ask a broker, which no load of clients may keep waiting.
+    """The questions of operators and other brokers, which no load of clients may keep waiting.
 
     Until its body is there a question takes no place of those that are answered. So many may be on their way in, for a
     short time; one more ends the oldest of whoever has most on its way, so that no client's unfinished ones keep out an
