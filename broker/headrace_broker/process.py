@@ -50,10 +50,10 @@ from headrace_broker.http.app import ALWAYS_ANSWERED, broker_app
 from headrace_broker.http.proxy import Proxy
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition.compaction import Compaction, CompactionProcess
-from headrace_broker.partition.following import Host
 from headrace_broker.partition.holdings import Holdings
 from headrace_broker.partition.housekeeping import Housekeeping, Verification
 from headrace_broker.partition.opening import Opener
+from headrace_broker.partition.partition import Host
 from headrace_broker.replication.follower_streams import FollowerStreams
 from headrace_broker.serving import Readiness, Serving
 from headrace_broker.settings import Settings, TlsFiles

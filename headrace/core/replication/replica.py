@@ -84,6 +84,11 @@ class Replica:
         return self._leadership.high_watermark if self._leadership.leads else self._following.high_watermark
 
     @property
+    def vouched_high_watermark(self) -> Offset:
+        """The high watermark that may be remembered on disk: what lies below it is there as surely as it ever is."""
+        return min(self.high_watermark, self._leadership.commit.vouched_end)
+
+    @property
     def state(self) -> PartitionState | None:
         """As last applied."""
         return self._leadership.state if self._held_back is None else self._held_back.state
