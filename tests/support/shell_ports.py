@@ -24,7 +24,7 @@ ALL, LEADER, NONE = (ProduceQuery(acks, 1_000, Fence()) for acks in (Acks.ALL, A
 
 @dataclass
 class WrittenLog:
-    """The `Log` port: offsets and epochs alone. What was begun waits in `syncs` and `cuts`."""
+    """The `LogPort`: offsets and epochs alone. What was begun waits in `syncs` and `cuts`."""
 
     told: list[str]
     log_end_offset: Offset = field(default_factory=lambda: Offset(0))

@@ -1,6 +1,6 @@
 """The asyncio tasks of one partition's log: its syncs, its cuts, and the deletions that follow those of the leader.
 
-`LogTasks` is the `Log` port of a `PartitionShell`. The `Partition` owns it until the log is closed. Each task tells
+`LogTasks` is the `LogPort` of a `PartitionShell`. The `Partition` owns it until the log is closed. Each task tells
 once what became of it. It knows neither the shell nor the partition: a circle would keep a closed log, and the room of
 its files, because what a broker began with is never collected.
 
@@ -101,6 +101,7 @@ class LogTasks:
         self._start(self._sync(done), self._syncs)
 
     def cut(self, effect: Truncate | StartAnew, done: CutDone) -> None:
+        _log.warning("%s: %s", self._place, effect)
         self._start(self._cut(effect, done), self._changes)
 
     def delete_below(self, offset: Offset, failed: Callable[[WriteFailed], None]) -> None:

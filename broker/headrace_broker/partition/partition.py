@@ -34,7 +34,7 @@ from headrace_broker.partition.cleaning import Cleaner
 from headrace_broker.partition.log_tasks import LogTasks
 from headrace_broker.partition.queries import DeleteQuery, Edge, Place, ProduceQuery
 from headrace_broker.partition.record_checks import TimeWatch
-from headrace_broker.partition.shell import Answered, PartitionShell, Ports, Streams, Waiters, Wake
+from headrace_broker.partition.shell import Answered, PartitionShell, Ports, StreamsPort, Waiters, Wake
 from headrace_broker.replication.recent_batches import RecentBatches
 from headrace_broker.storage.log_appender import Appended as Written
 from headrace_broker.storage.partition_log import PartitionLog
@@ -48,7 +48,7 @@ class Host:
 
     metrics: Metrics
     disk: BrokerDisk
-    streams: Streams
+    streams: StreamsPort
     contact: Callable[[], Contact]
     """The time, and when the Lease was last renewed."""
     recent: RecentBatches = field(default_factory=RecentBatches)
@@ -56,7 +56,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class LoopClock:
-    """The `Clock` port on an event loop."""
+    """The `ClockPort` on an event loop."""
 
     contact: Callable[[], Contact]
 

@@ -4,8 +4,8 @@ The core decides (`Replica.step`); this module carries out, in the order given a
 nothing: what takes time is begun, and told when it is done. `Partition` drives it with a real log and an event loop,
 the simulator with ports of its own (`tests/sim/ports.py`), so that a fault in here is found there.
 
-    Log        appends, syncs, cuts, deletes      Clock     says the time, and calls back later
-    Streams    follows a leader                   Waiters   those who wait for an append, or for something to read
+    LogPort       appends, syncs, cuts, deletes      ClockPort   says the time, and calls back later
+    StreamsPort   follows a leader                   Waiters     those who wait for an append, or for something new
 
 What comes back on a stream is told by the methods of the shell:
 
@@ -99,7 +99,7 @@ SyncDone = Callable[[Synced | SyncFailed], None]
 CutDone = Callable[[Truncated | CutRefused | WriteFailed], None]
 
 
-class Log(LogView, Protocol):
+class LogPort(LogView, Protocol):
     """The log, and the disk below it. What takes time tells `done` once, and never before it has returned."""
 
     def taken(self, data: Sequence[Any]) -> tuple[Offset | None, Callable[[], int]]:
@@ -122,7 +122,7 @@ class Log(LogView, Protocol):
         """The disk failed: the broker surrenders all its seats, and stops."""
 
 
-class Streams(Protocol):
+class StreamsPort(Protocol):
     def follow(self, partition: "PartitionShell", leader: Seat, leader_epoch: LeaderEpoch) -> None:
         """Open a stream for `partition` to `leader` in this epoch, again and again until told otherwise."""
 
@@ -139,7 +139,7 @@ class Streams(Protocol):
         """This replica holds so much. Where an older report still waits to be sent, this one takes its place."""
 
 
-class Clock(Protocol):
+class ClockPort(Protocol):
     def now_ms(self) -> int:
         """Monotonic milliseconds."""
 
@@ -198,9 +198,9 @@ class Waiters:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    log: Log
-    streams: Streams
-    clock: Clock
+    log: LogPort
+    streams: StreamsPort
+    clock: ClockPort
     waiters: Waiters = field(default_factory=Waiters)
 
 
@@ -385,7 +385,7 @@ class PartitionShell:
             case Report(leader_epoch, ends):
                 streams.report(self, leader_epoch, ends)
             case Truncate() | StartAnew():
-                self._begin_cut(effect)
+                self.log.cut(effect, self._step)
             case DeleteBelow(offset):
                 self.log.delete_below(offset, self._step)
 
@@ -393,7 +393,3 @@ class PartitionShell:
         # What is closed is put on disk as a whole.
         if not self._is_closed:
             self.log.sync(self._step)
-
-    def _begin_cut(self, effect: Truncate | StartAnew) -> None:
-        _log.warning("%s: %s", self.place, effect)
-        self.log.cut(effect, self._step)

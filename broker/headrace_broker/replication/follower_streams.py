@@ -1,4 +1,4 @@
-"""All that this broker follows, leader by leader: the `Streams` of its partitions. One per process, until `close`.
+"""All that this broker follows, leader by leader: the `StreamsPort` of its partitions. One per process, until `close`.
 
 Each leader that is followed has two streams, with a connection each: every partition begins on the live one, and its
 leader moves it to the other and back (`core.replication.wire.leading`). A leader is a seat: its next life is another. A

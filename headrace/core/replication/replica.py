@@ -10,7 +10,7 @@ is neither led with nor served: the state that names this seat is held back unti
 
 Invariants: at most one role acts at a time; a state is applied once, in the order of partition epochs; the high
 watermark never falls but with a log that is cut below it, and never lies outside of the log. Owned by
-`headrace_broker.partition.partition`, which feeds events and carries out effects; the simulator runs the same code.
+`headrace_broker.partition.shell`, which feeds events and carries out effects; the simulator runs the same code.
 """
 
 from collections.abc import Collection
