@@ -60,10 +60,10 @@ from headrace_broker.metrics import Metrics
 from headrace_broker.partition.actions import PartitionActions
 from headrace_broker.partition.compaction import Compaction, CompactionProcess
 from headrace_broker.partition.fetch import OpenWatches
-from headrace_broker.partition.following import Host
 from headrace_broker.partition.holdings import Holdings
 from headrace_broker.partition.housekeeping import Housekeeping, Verification
 from headrace_broker.partition.opening import Opener
+from headrace_broker.partition.partition import Host
 from headrace_broker.replication.follower_streams import FollowerStreams
 from headrace_broker.replication.open_streams import ServedStreams, StreamMetrics
 from headrace_broker.sessions.open_sessions import OpenSessions

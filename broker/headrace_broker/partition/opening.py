@@ -18,8 +18,7 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Incarnation, LeaderEpoch, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.clock import wall_ms
-from headrace_broker.partition.following import Host
-from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.partition import Host, Partition
 from headrace_broker.partition.queries import Place
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_log import PartitionLog

@@ -323,6 +323,18 @@ async def test_should_give_up_loudly_when_the_disk_fails(partition: Partition, f
         await partition.close("it was no clean stop")
 
 
+async def test_should_send_long_polls_away_when_the_disk_fails(partition: Partition) -> None:
+    await produce(partition, b"a")
+    waiting = asyncio.create_task(fetch(partition, fetch_query(Offset(1), max_wait_ms=600_000)))
+    await asyncio.sleep(0)
+    (segment,) = partition.log.directory.glob("*.log")
+    with failing_sync(segment), pytest.raises(StorageFailedError):
+        await produce(partition, b"b")
+    async with asyncio.timeout(patient(10)):
+        with pytest.raises(NotLeaderError):
+            await waiting
+
+
 async def test_should_follow_its_topic_when_the_spec_changes(partition: Partition) -> None:
     partition.configure(TopicSpec.parse({"partitions": 1, "replicas": 1, "durability": "Replicated"}))
     await produce(partition, b"a", query=ProduceQuery(Acks.LEADER, 1000, Fence()))

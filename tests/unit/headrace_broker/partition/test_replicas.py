@@ -432,11 +432,11 @@ async def test_should_drop_what_comes_of_another_epoch_or_is_none_of_its_log(gro
     await group.agree()
     follower, batch = group[1], [b"".join(stamped(5, 2).buffers)]
     for sent in (batch, [b"of an older leader: nobody looks at it"]):
-        follower.received(LeaderEpoch(1), sent, Offset(6), Offset(0))
+        follower.shell.received(LeaderEpoch(1), sent, Offset(6), Offset(0))
     assert follower.log.log_end_offset == 1
     with pytest.raises(DivergedLogError, match="does not follow"):
-        follower.received(LeaderEpoch(2), batch, Offset(6), Offset(0))
-    group[0].follower_reported(group.seat(1), LeaderEpoch(1), Ends(Offset(9), Offset(9)))
+        follower.shell.received(LeaderEpoch(2), batch, Offset(6), Offset(0))
+    group[0].shell.follower_reported(group.seat(1), LeaderEpoch(1), Ends(Offset(9), Offset(9)))
     assert group[0].high_watermark == 1
 
 
