@@ -104,7 +104,7 @@ SHELL_MUTATIONS = (
 )
 """The rules of the broker's own shell.
 
-That nothing of an older leader is appended is for `test_partition_shell`: streams here bring nothing that is over."""
+That nothing of an older leader is appended is for `test_shell`: streams here bring nothing that is over."""
 
 MUTATIONS = (
     _scripted("no maximal ISR", "addition-in-flight", LOST, Patch(Isr, "maximal", property(deletions.landed))),
