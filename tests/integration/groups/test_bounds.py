@@ -173,6 +173,6 @@ async def test_should_let_nobody_make_up_groups_without_end(caller: Caller) -> N
 
     assert [(await commit(f"made-up-{number}")).status for number in range(3)] == [200, 200, 429]
     assert (await commit("made-up-0")).status == 200, "it is there"
-    assert len(caller.app.components.groups.local.all()) == 2
+    assert len(caller.app.components.groups.all()) == 2
     caller.app.components.groups.configure(GroupName("default", "declared"), GroupSettings())
     assert (await commit("declared")).status == 200, "somebody has made its ConsumerGroup"
