@@ -27,7 +27,7 @@ from headrace.core.records.columns import columns_of, encode_batch
 from headrace.core.records.header import ProducerNumbers
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionEpoch, Record
+from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionEpoch, RecordContent
 from headrace_broker.admission import Budget
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition.fetch import OpenWatches, fetch, find_offset, watch
@@ -384,7 +384,7 @@ NONE = ProduceQuery(Acks.NONE, 30_000, Fence())
 
 
 def batch(sequence: int, *values: bytes, epoch: int = 0, producer: int = 7) -> RawBatch:
-    records = columns_of([Record(None, value, TIMESTAMP_MS) for value in values or (b"v",)])
+    records = columns_of([RecordContent(None, value, TIMESTAMP_MS) for value in values or (b"v",)])
     chunks = encode_batch(records, numbers=ProducerNumbers(producer, epoch, sequence))
     return split_batches(chunks, batch_bytes_max=1 << 20)[0]
 

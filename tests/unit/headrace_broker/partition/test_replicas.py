@@ -26,7 +26,7 @@ from headrace.core.records.header import ProducerNumbers
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.replication.isr import Ends
 from headrace.core.resources.topic import Durability
-from headrace.core.types import Acks, LeaderEpoch, Offset, Record
+from headrace.core.types import Acks, LeaderEpoch, Offset, RecordContent
 from headrace_broker.partition.fetch import fetch, find_offset
 from headrace_broker.partition.queries import DeleteQuery, Edge, FetchQuery, OffsetsQuery, ProduceQuery, ValueFormat
 from tests.support.batches import TIMESTAMP_MS
@@ -354,7 +354,7 @@ async def test_should_go_on_once_what_the_last_one_in_sync_has_damaged_is_given_
 
 
 def numbered(sequence: int, *values: bytes) -> RawBatch:
-    records = columns_of([Record(None, value, TIMESTAMP_MS) for value in values or (b"v",)])
+    records = columns_of([RecordContent(None, value, TIMESTAMP_MS) for value in values or (b"v",)])
     return split_batches(encode_batch(records, numbers=ProducerNumbers(7, 0, sequence)), batch_bytes_max=1 << 20)[0]
 
 
