@@ -101,6 +101,7 @@ class Opener:
             damage = why_not_intact(self._found, ReplicaFacts(log.recovery if was_there else None, spec.durability))
         if damage:
             store.write_void_before(description.key, self._me.incarnation)
+        log.accept_loss()
         void_before = store.void_before(description.key)
         return log, damage, self._me.incarnation if void_before is None else void_before
 

@@ -14,7 +14,17 @@ from headrace.core.log.recovery import DiskFacts
 from headrace.core.log.segments import LogConfig
 from headrace.core.replication.residency import Holding
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import Incarnation, LeaderEpoch, PartitionId, PartitionKey, Seat, SetUid, TopicName, TopicUid
+from headrace.core.types import (
+    Incarnation,
+    LeaderEpoch,
+    Offset,
+    PartitionId,
+    PartitionKey,
+    Seat,
+    SetUid,
+    TopicName,
+    TopicUid,
+)
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.cluster.reports import LogReports
 from headrace_broker.cluster.view import ClusterView
@@ -23,6 +33,7 @@ from headrace_broker.partition.actions import PartitionActions
 from headrace_broker.partition.holdings import Holdings
 from headrace_broker.partition.opening import Opener
 from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.partition_store import PartitionDescription
 from tests.support.failing_disk import failing_sync
 from tests.support.partition_sets import partition_set, partition_state, seat
@@ -113,6 +124,22 @@ async def test_should_tell_what_a_seat_of_this_life_may_lack_that_was_set_aside_
     data.store.delete(KEY)
     assert await damage(Opener(data, crashed, seat(0, 2), host)) == "", "it begins here"
     assert len(told) == 1
+
+
+async def test_should_lower_a_checkpoint_above_the_log_once_its_loss_is_written_down(data: DataDirectory) -> None:
+    data.open_log(DESCRIPTION, LogConfig.of_topic(SPEC), now_ms=0).close()
+    files = PartitionFiles(data.path / "partitions" / f"{KEY.uid}-{KEY.partition}")
+    files.write_high_watermark(Offset(7))
+    assert data.open_log(DESCRIPTION, LogConfig.of_topic(SPEC), now_ms=0).recovery.cut_below_high_watermark
+    assert files.high_watermark() == 7, "nobody has written the loss down yet"
+    metrics = Metrics()
+    found = DiskFacts(Incarnation(1), Incarnation(1), stopped_cleanly=False, same_boot=True)
+    host = alone(metrics, BrokerDisk(data.path, DiskLimits(), metrics, lambda reason: None))
+    opened = await Opener(data, found, seat(0, 2), host).open(DESCRIPTION, SPEC, partition_state(leader=seat(1)))
+    await opened.partition.close("the test goes on")
+    assert opened.damage
+    assert files.void_before() == 2
+    assert files.high_watermark() == 0, "what is appended next is not committed yet"
 
 
 async def test_should_tell_replicas_what_the_set_says_that_they_were_opened_for_and_no_other(
