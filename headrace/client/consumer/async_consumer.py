@@ -159,7 +159,7 @@ class AsyncConsumer(Positions):
         return self.records()
 
     def records(self, *, follow: bool = True) -> AsyncRecords:
-        """Return records of all partitions, by offset within each. Without `follow`, up to the ends at its beginning."""
+        """Return records of all partitions, by offset within each. Without `follow`, up to the ends at the start."""
         return AsyncRecords(self, follow=follow)
 
     def batches(self, *, follow: bool = True) -> AsyncBatches:
