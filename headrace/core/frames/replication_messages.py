@@ -37,14 +37,14 @@ from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, Part
 REPLICATION_ALIVE_MS = 1_000
 """The interval in which each side says that it is alive, whatever else it says."""
 REPLICATION_SILENCE_MS_MAX = 2_500
-"""A side of a stream that has said nothing for so long is gone."""
+"""The time without a message after which the other side of a stream is taken to be gone."""
 
 REPLICATION_MEDIA_TYPE: Final = "application/vnd.headrace.replication"
-"""Content type of a replication stream's request and of its answer."""
+"""The content type of a replication stream's request and of its answer."""
 
 
 class ReplicationKind(IntEnum):
-    """First byte of a frame. What leaders send has the highest bit set."""
+    """The first byte of a frame. The kinds that leaders send have the highest bit set."""
 
     HELLO = 0x11
     FOLLOW = 0x12
@@ -104,7 +104,7 @@ class FollowMessage(NamedTuple):
 
     @classmethod
     def unpack(cls, frame: Frame) -> Self:
-        """Raises BrokenSessionError."""
+        """Unpack the frame. Raises BrokenSessionError."""
         said = Fields(read_object(frame.payload), BrokenSessionError)
         key = PartitionKey(TopicUid(said.text("topicUid")), PartitionId(said.whole("partition")))
         return cls(frame.channel, LeaderEpoch(frame.leader_epoch), key)
@@ -174,7 +174,7 @@ class UnfollowMessage(NamedTuple):
 
     @classmethod
     def unpack(cls, frame: Frame) -> Self:
-        """Raises BrokenSessionError."""
+        """Unpack the frame. Raises BrokenSessionError."""
         why = read_problem(frame.payload) if frame.payload else None
         return cls(frame.channel, LeaderEpoch(frame.leader_epoch), why)
 
@@ -258,7 +258,7 @@ class LeaderFailed(NamedTuple):
 
     @classmethod
     def unpack(cls, frame: Frame) -> Self:
-        """Raises BrokenSessionError."""
+        """Unpack the frame. Raises BrokenSessionError."""
         return cls(frame.channel, read_problem(frame.payload))
 
 
