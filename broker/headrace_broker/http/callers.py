@@ -1,8 +1,8 @@
-"""Who sends a request, and what of the load that this broker accepts is taken for it.
+"""The senders of requests, and what of the load that this broker accepts is taken for each.
 
 A client is known by its address. Another broker brings the key of its Lease: it asks for itself, and is counted with
-nobody, or it passes on the request of a client, which is counted for the address that the broker says. Whoever brings
-a key that no Lease has is taken for a client, whatever it says. One per process.
+nobody, or it passes on the request of a client, which is counted for the address that the broker says. A sender with a
+key that no Lease has is taken for a client, whatever it says. One per process.
 """
 
 from ipaddress import ip_address
@@ -15,9 +15,9 @@ from headrace_broker.clock import monotonic_ms
 from headrace_broker.cluster.view import ClusterView
 
 PROXIED_HEADER = "Headrace-Proxied"
-"""With the address of the client, where there is one."""
+"""The header with the address of the client, where there is one."""
 PEER_KEY_HEADER = "Headrace-Peer-Key"
-"""With what stands in the sender's Lease, where nobody but brokers, operators and administrators reads it."""
+"""The header with the key in the sender's Lease, which only brokers, operators and administrators can read."""
 
 
 class Callers:
@@ -26,27 +26,28 @@ class Callers:
         self._admission = admission
 
     def is_broker(self, request: web.Request) -> bool:
-        """Whether another broker of this cluster sends it, be it for a client."""
+        """Return whether another broker of this cluster sends it, for itself or for a client."""
         key = request.headers.get(PEER_KEY_HEADER)
         return key is not None and self._view.has_peer_key(key)
 
     def address(self, request: web.Request) -> str:
-        """The address of whoever asked first: as another broker says it, which must be an address, or the sender's."""
+        """Return the address of the first sender: as another broker says it, which must be an address, or the
+        sender's."""
         return (passed_on_for(request) if self.is_broker(request) else None) or request.remote or "1"
 
     def holder(self, request: web.Request) -> str | None:
-        """The client in whose share the request is counted; None where another broker asks for itself."""
+        """Return the client in whose share the request is counted; None where another broker asks for itself."""
         if not self.is_broker(request):
             return holder_of(request.remote or "unknown")
         address = passed_on_for(request)
         return holder_of(address) if address is not None else None
 
     def body_share(self, request: web.Request) -> BudgetShare:
-        """The share of what bodies of requests may take."""
+        """Return the share of what bodies of requests may take."""
         return self._admission.bodies.share(self.holder(request))
 
     def answer_share(self, request: web.Request) -> BudgetShare:
-        """The share of what answers may take."""
+        """Return the share of what answers may take."""
         return self._admission.answers.share(self.holder(request))
 
     def take_new_group(self, request: web.Request) -> None:
@@ -55,7 +56,7 @@ class Callers:
 
 
 def passed_on_for(request: web.Request) -> str | None:
-    """The address of the client that another broker asks for; None where it says none."""
+    """Return the address of the client that another broker asks for; None where it says none."""
     said = request.headers.get(PROXIED_HEADER, "")
     try:
         return str(ip_address(said))

@@ -1,5 +1,5 @@
 """Requests to one broker about itself (/v1/brokers/ID/...), by the operator, by `headrace cluster recover` and by
-coordinators. Any broker passes such a request on, so that whoever reaches one of them reaches all.
+coordinators. Any broker passes such a request on, so that a sender who reaches one of them reaches all.
 
 held: what a broker holds and which epochs it knows. promises: what it holds of partitions in which nobody can lead;
 `headrace.core.control.promises` says what an answer means. Partitions that are not open here, or of which this broker
@@ -29,9 +29,9 @@ from headrace_broker.http.proxy import Proxy
 from headrace_broker.http.uploads import Chunks, Questions
 
 CONTROL_TIMEOUT_MS = 10_000
-"""What a broker that passes such a request on to another one waits for its answer."""
+"""The time that a broker waits for another one's answer when it passes such a request on."""
 PROMISES_BODY_BYTES_MAX = 4 << 20
-"""Of such a request."""
+"""The largest body of such a request."""
 WATERMARKS_BODY_BYTES_MAX = 1 << 20
 
 
@@ -57,7 +57,7 @@ class Peers:
     async def forward(
         self, request: web.Request, broker: BrokerId, body: Chunks, timeout_ms: int
     ) -> web.Response | None:
-        """The broker's answer; None where it is this one. Raises NotReadyError, UnknownBrokerError."""
+        """Return the broker's answer; None where it is this one. Raises NotReadyError, UnknownBrokerError."""
         self._view.check_complete()
         lease = self._view.lease(broker)
         if lease is None:
@@ -68,13 +68,13 @@ class Peers:
 
 
 class Reports(Protocol):
-    """What this broker tells of its logs. Both raise NotReadyError until it has an incarnation."""
+    """The reports of this broker about its logs. Both raise NotReadyError until it has an incarnation."""
 
     async def report(self, uids: Collection[TopicUid] | None = None) -> BrokerReport:
-        """What it holds and which epochs it knows, of these topics or of all."""
+        """Return what it holds and which epochs it knows, of these topics or of all."""
 
     async def promises(self, asked: Mapping[PartitionKey, Epochs]) -> Promises:
-        """What it promises of those that are open and led by nobody, once the epochs are on disk."""
+        """Return its promises about the partitions that are open and led by nobody, once the epochs are on disk."""
 
 
 class HeldRoute:

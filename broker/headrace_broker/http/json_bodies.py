@@ -20,16 +20,16 @@ from headrace_broker.http.record_bodies import compressed
 from headrace_broker.http.uploads import Chunks
 
 JSON_INLINE_ITEMS_MAX = 500
-"""Of an answer about groups: with more it leaves the event loop to be made, five microseconds for each."""
+"""The items of an answer about groups; one with more is made outside the event loop, at five microseconds for each."""
 JSON_ITEM_BYTES = 200
-"""What one is counted for until the answer is made."""
+"""The bytes that one item is counted for until the answer is made."""
 
 T = TypeVar("T")
 _JSON = "application/json"
 
 
 def json_answer(document: Any, status: int = 200) -> web.Response:
-    """One line: terminals show it whole."""
+    """Return a document as one line, which terminals show whole."""
     return web.Response(status=status, body=json.dumps(document).encode() + b"\n", content_type=_JSON)
 
 
@@ -39,11 +39,11 @@ class JsonBodies:
         self._admission = admission
 
     def body_share(self, request: web.Request) -> BudgetShare:
-        """The share that the body of the request is counted in."""
+        """Return the share that the body of the request is counted in."""
         return self._callers.body_share(request)
 
     async def parsed(self, chunks: Chunks, parse: Callable[[Any], T]) -> T:
-        """What `parse` makes of the document. Raises InvalidRequestError, and what `parse` raises."""
+        """Return the result of `parse` for the document. Raises InvalidRequestError, and what `parse` raises."""
         size = sum(map(len, chunks))
         if size <= JSON_INLINE_BYTES_MAX:
             return parse(_document(chunks))
@@ -53,7 +53,8 @@ class JsonBodies:
     async def answer_of_many(
         self, request: web.Request, items: int, make: Callable[[], dict[str, Any]]
     ) -> web.StreamResponse:
-        """`make` the document, of so many items; nothing else changes what it is made of. Raises ThrottledError."""
+        """Answer with the document of so many items that `make` makes; its source must not change. Raises
+        ThrottledError."""
         if items <= JSON_INLINE_ITEMS_MAX:
             return json_answer(make())
         with self._callers.answer_share(request) as share:
@@ -65,14 +66,14 @@ class JsonBodies:
             assert isinstance(whole.body, bytes), "as it was made"
             share.resize(len(whole.body))
             response = BuffersResponse([whole.body], content_type=_JSON, headers=whole.headers)
-            # Sent from here: what is on its way counts until it is gone.
+            # It is sent from here, because what is on its way counts until it is gone.
             await response.prepare(request)
             await response.write_eof()
             return response
 
 
 def _document(chunks: Chunks) -> Any:
-    """Raises InvalidRequestError."""
+    """Return the JSON document. Raises InvalidRequestError."""
     try:
         return json.loads(b"".join(chunks))
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""GET of what the cluster is made of: brokers, topics, who leads. Answered from the cluster view, by any broker."""
+"""The routes that tell what the cluster is made of: brokers, topics, leaders. Any broker answers them from its view."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -105,7 +105,8 @@ class MetadataRoutes:
 
 
 def _target(cluster: str, lease: BrokerLease) -> dict[str, Any]:
-    """As Prometheus' HTTP service discovery has it. Its series are called by the name of the pod, which stays."""
+    """Return a target as Prometheus' HTTP service discovery has it. Its series have the name of the pod, which
+    stays."""
     url = urlsplit(lease.url)
     labels = {
         "__scheme__": url.scheme,

@@ -87,30 +87,30 @@ class ChannelStream(Protocol):
 
 class ServedChannel:
     def __init__(self, channel: LeaderChannel, partition: Partition, stream: ChannelStream) -> None:
-        """Raises what `check_serves` raises."""
+        """Serve a channel. Raises what `check_serves` raises."""
         partition.check_serves(channel.leader_epoch)
         self.channel = channel
         self.partition = partition
         self._stream = stream
         self._cold = SessionReadAhead[LogRead](stream.outgoing, self)
         self._reads_ahead = False
-        """The last piece came from a thread."""
+        """Whether the last piece came from a thread."""
         partition.follow_appends(self.wake)
 
     def leave(self, seat: Seat) -> None:
-        """The channel is over, or its stream is."""
+        """Leave the partition: the channel is over, or its stream is."""
         self.partition.follower_left(seat, self.channel.leader_epoch)
         self.partition.unfollow_appends(self.wake)
         self._stream.outgoing.silence(self)
         self._cold.cancel()
 
     def answer(self, question: AskEpochEndMessage) -> EpochEnded:
-        """Raises what `check_serves` raises."""
+        """Answer where an epoch ends. Raises what `check_serves` raises."""
         answer = self.partition.epoch_end(question.leader_epoch, question.epoch)
         return EpochEnded(question.channel, question.leader_epoch, answer)
 
     def fetch(self, offset: Offset) -> None:
-        """Raises DivergedLogError."""
+        """Begin to send from `offset` on. Raises DivergedLogError."""
         self.channel.fetch(offset, self._tip)
         self.wake()
 
@@ -127,7 +127,7 @@ class ServedChannel:
 
     @property
     def lag(self) -> int:
-        """Records that the follower has not reported."""
+        """Return the number of records that the follower has not reported."""
         ends = self.channel.ends
         return max(0, self._tip.log_end - ends.log_end) if ends is not None else 0
 
@@ -192,7 +192,7 @@ class ServedChannel:
         recent = self.partition.recent.find(self.channel.key, self.channel.leader_epoch, offset, room)
         if recent is not None:
             return LogRead(recent.buffers, recent.nbytes, recent.next_offset, tip.log_end)
-        # What has lain on the disk for a while is checked before it is handed on as a copy.
+        # Batches that have lain on the disk for a while are checked before they are handed on as a copy.
         if self._stream.throttle.wait_ms(monotonic_ms()) or offset < self.partition.log.active_segment:
             buffers = None
         else:
@@ -318,12 +318,12 @@ class ServedStream:
         except HeadraceError as error:
             self.end(error)
         except Exception as error:
-            # A mistake of ours ends this stream, as it would in the reader, and not the connection that calls.
+            # A fault of ours ends this stream, as it would in the reader, and not the connection that calls.
             self.outgoing.fail(error)
         return True
 
     def _receive(self, chunk: bytes) -> None:
-        """Raises what ends the stream."""
+        """Handle a chunk. Raises the error that ends the stream."""
         self._stream.silence.heard(monotonic_ms())
         self.outgoing.gather()
         try:

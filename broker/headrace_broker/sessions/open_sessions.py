@@ -38,7 +38,7 @@ class OpenSession(Protocol):
     def channel_count(self) -> int: ...
     @property
     def is_pending(self) -> bool:
-        """Somebody waits for an answer to a produce."""
+        """Return whether a client waits for an answer to a produce."""
 
     def drain(self, why: HeadraceError) -> None: ...
     def size_window(self, window: int) -> None:
@@ -114,7 +114,7 @@ class OpenSessions:
         asyncio.get_running_loop().call_later(self.drain_ms / 1000, self._cancel)
 
     def _cancel(self) -> None:
-        """Clients that do not read hold up no stop."""
+        """End the sessions that owe no answer: clients that do not read must not delay the stop."""
         for session, task in self._tasks.items():
             if not session.is_pending:
                 task.cancel("the broker stops")
