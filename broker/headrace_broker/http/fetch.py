@@ -102,7 +102,7 @@ class WatchResponses:
 
 
 class _WatchStream:
-    """One response on its way."""
+    """A response that is on its way."""
 
     def __init__(
         self, metrics: Metrics, request: web.Request, place: Place, first: WatchedPiece, body_format: BodyFormat

@@ -318,7 +318,7 @@ class ServedStream:
         except HeadraceError as error:
             self.end(error)
         except Exception as error:
-            # A fault of ours ends this stream, as it would in the reader, and not the connection that calls.
+            # A mistake of ours ends this stream, as it would in the reader, and not the connection that calls.
             self.outgoing.fail(error)
         return True
 

@@ -23,7 +23,7 @@ REPLICATION_JOINED_BYTES = 64 << 10
 
 
 class Run(NamedTuple):
-    """Whole batches, one after the other."""
+    """A run of whole batches, one after the other."""
 
     leader_epoch: LeaderEpoch
     """The epoch in which they were appended or read: not always the one that they are stamped with."""

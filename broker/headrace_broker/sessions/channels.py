@@ -169,7 +169,7 @@ class ServedFetchChannel:
             return ()
         self.offset = fetched.next_offset
         self._credit -= sum(map(len, fetched.buffers))
-        # This is the state of now: what was committed since the read has woken nobody.
+        # The high watermark is read again: what was committed since the read has woken nobody.
         if self.offset < self.hold.partition.high_watermark and self._credit > 0:
             self._go_on()
         return Batches(

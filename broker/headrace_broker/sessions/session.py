@@ -273,7 +273,7 @@ class Session:
         except HeadraceError as error:
             self._break(error)
         except Exception as error:
-            # A fault of ours ends this session, as it would in the reader, and not the connection that calls.
+            # A mistake of ours ends this session, as it would in the reader, and not the connection that calls.
             self._outgoing.fail(error)
         self._outgoing.speak()
         return True

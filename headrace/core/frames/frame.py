@@ -34,7 +34,7 @@ M = TypeVar("M")
 class Frame(NamedTuple):
     kind: int
     channel: int
-    """`STREAM`, or the number of one."""
+    """The number of a channel, or `STREAM`."""
     leader_epoch: int
     first: int
     second: int

@@ -61,7 +61,7 @@ class ReplicationKind(IntEnum):
 
 
 class StreamRole(StrEnum):
-    """One of the two streams between a follower and its leader; the field `lane` of HELLO has it."""
+    """The role of one of the two streams between a follower and its leader; the field `lane` of HELLO has it."""
 
     LIVE = "live"
     """The stream of partitions that have everything, or nearly: nothing else delays their votes."""

@@ -41,7 +41,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Nothing was written: all of it is in the log already, and ends at `log_end` (exclusive)."""
+    """A request wrote nothing: all of it is in the log already, and ends at `log_end` (exclusive)."""
 
     log_end: Offset
     waiter: Waiter
@@ -83,7 +83,7 @@ class FollowerReported:
     leader_epoch: LeaderEpoch
     ends: Ends
     heard_ms: int | None = None
-    """When this leader sent what the report answers, by its own clock; None: just now."""
+    """The time when this leader sent what the report answers, by its own clock; None: just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +281,7 @@ class Truncate:
     end: Offset
     reason: str
     allow_below_high_watermark: bool = False
-    """This replica is not in sync: nobody relies on what it holds."""
+    """Whether the cut may go below the high watermark: nobody relies on a replica that is not in sync."""
 
 
 @dataclass(frozen=True, slots=True)

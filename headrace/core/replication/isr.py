@@ -43,7 +43,7 @@ def settled(state: PartitionState) -> tuple[BrokerId, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PendingIsr:
-    """All writes of one partition that are not decided, taken together."""
+    """The undecided writes of one partition, taken together."""
 
     added: frozenset[Seat]
     removed: frozenset[Seat]

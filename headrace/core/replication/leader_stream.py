@@ -79,7 +79,7 @@ class FrameDue(Enum):
 
 
 class LeaderChannel:
-    """One partition, as one follower has it."""
+    """A partition as one follower has it."""
 
     def __init__(self, stream: "LeaderStream", number: int, key: PartitionKey, leader_epoch: LeaderEpoch) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""One partition on one broker: leader, follower, or neither. The two roles as one machine, over one log. No I/O.
+"""The replica of a partition on one broker: leader, follower, or neither, as one machine over one log. No I/O.
 
     neither ── a state names this seat ──> leading         leading ── any other state, or closed ──> neither, following
        └────── it names another leader ──> following     following ── a state names this seat ──> leading

@@ -42,7 +42,7 @@ _COUNT_BYTES = 30
 
 
 class StagedBatch(NamedTuple):
-    """One record batch in the staging topic."""
+    """A record batch in the staging topic."""
 
     partition: PartitionId
     base_offset: Offset
