@@ -1,5 +1,5 @@
-"""The ConsumerGroup resources of the cluster: settings and targets that they hold are taken, and those of groups that
-are coordinated here are created, kept true, and deleted with groups that are forgotten.
+"""The ConsumerGroup resources of the cluster. The broker takes the settings and targets that they hold. It creates and
+updates those of the groups that it coordinates, and deletes them with groups that are forgotten.
 
     coordinators, the watch, lags ──> whose turn it is (core `publishing`) ──> what to do (core `upkeep`) ──> a request
                                               ^                                                                 │

@@ -155,7 +155,7 @@ class TermAppends(Generic[EntryT]):
         self._committed = committed
         self._failed = failed
         self._queue: deque[_Decision[EntryT]] = deque()
-        """Decisions that are not appended yet, in order."""
+        """The decisions that are not appended yet, in order."""
         self._large: deque[_Decision[EntryT]] = deque()
         """The large ones of them, which the thread encodes."""
         self._in_flight = 0

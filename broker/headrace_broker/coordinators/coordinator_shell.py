@@ -1,4 +1,4 @@
-"""One partition of an internal topic on this broker: its coordinator, and the log that the coordinator lives by.
+"""The coordinator of one partition of an internal topic on this broker, and the log that holds its decisions.
 
     waiting ── this broker leads ──> loading ── read to its end, writable ──> active
        └──── (after a pause where it failed) ──── another leads, an append or a read failed ──────┘
@@ -7,7 +7,7 @@ Runs as one task for as long as the partition is open here. `CoordinatorShell` c
 orders, at once, on the event loop; `coordinator_log` writes it. If that fails, or the core makes a mistake, the
 coordinator is deposed before anything else happens, and begins again from the log, which says what became of it. The
 shell is the same for groups and writers: each gives it a state machine, a codec, and a `NoticeHandler` that carries out
-what is neither written nor answered. `WaitingRequests` are those who wait for answers: requests by number, each
+what is neither written nor answered. `WaitingRequests` are the requests that wait for answers, by number, each
 answered once.
 
 Invariants: nothing is appended in another epoch than the one that the coordinator was elected in; what is told without

@@ -1,5 +1,5 @@
-"""All that this broker coordinates, groups and writers: a coordinator for each partition of an internal topic that is
-open here.
+"""The coordinators of this broker, of groups and of writers: one for each partition of an internal topic that is open
+here.
 
 `LocalCoordinators` are those of one internal topic. They are level-triggered, as the reconcile loop: whenever the
 cluster view or the holdings changed, they look which partitions there are. If the topic is out of sight (the API
@@ -106,7 +106,7 @@ class LocalCoordinators(Generic[CoordinatorT]):
         make: Callable[[PartitionId, Partition], CoordinatorT],
     ) -> None:
         """`make` gives the coordinator of a partition that is open here, with what it must know before it begins.
-        `partitions_max`: what somebody adds to the topic coordinates nothing, else all would move."""
+        Partitions that somebody adds to the topic above `partitions_max` coordinate nothing, else all would move."""
         self._me = me
         self.topic_name = topic
         self._view = view

@@ -107,7 +107,7 @@ class GroupCoordinator:
         self.shell: GroupShell = CoordinatorShell(partition, self.machine, OFFSETS_LOG, self)
         self._listeners = listeners
         self._commits: dict[int, tuple[GroupName, int]] = {}
-        """Commits that are not answered yet, and how many offsets each has."""
+        """The commits that are not answered yet, and how many offsets each has."""
 
     def ask(self, group: GroupName, request: Request) -> "asyncio.Future[Reply]":
         """Return the answer to come. It raises what the request is refused with."""

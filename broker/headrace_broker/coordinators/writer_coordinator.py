@@ -169,7 +169,7 @@ _log = logging.getLogger(__name__)
 
 
 class StagesLostError(Exception):
-    """Stages of a committed batch cannot be read any more."""
+    """The stages of a committed batch cannot be read any more."""
 
 
 class RollForward:

@@ -72,7 +72,7 @@ _TOPIC_RECORDS = re.compile(r"(?P<topic>/v1/namespaces/[^/]+/topics/[^/]+)/recor
 
 
 class UnknownPathError(RemoteError):
-    """No route has this path (HTTP 404)."""
+    """The path has no route (HTTP 404)."""
 
     code = "UnknownPath"
     status = 404

@@ -1,4 +1,4 @@
-"""Requests to one broker about itself (/v1/brokers/ID/...), by the operator, by `headrace cluster recover` and by
+"""The requests to one broker about itself (/v1/brokers/ID/...) by the operator, by `headrace cluster recover` and by
 coordinators. Any broker passes such a request on, so that a sender who reaches one of them reaches all.
 
 held: what a broker holds and which epochs it knows. promises: what it holds of partitions in which nobody can lead;

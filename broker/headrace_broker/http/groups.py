@@ -1,4 +1,4 @@
-"""Requests about consumer groups: passed on to their coordinator, or decided here (`headrace_broker.coordinators`).
+"""The requests about consumer groups: passed on to their coordinator, or decided here (`headrace_broker.coordinators`).
 
 The bodies are those of `headrace.core.groups.requests`. Their bytes are counted until they are answered: so long the
 coordinator holds what they said. A heartbeat that waits for news holds none, and is counted among heartbeats alone

@@ -219,7 +219,7 @@ class LeaderBatches(NamedTuple):
     log_start_offset: Offset
     """The start of the leader's log. Where it lies above all that the follower has, the batches begin there."""
     leader_ms: int
-    """Any time of the leader's own; it comes back with what answers the frame."""
+    """A time of the leader's own clock, which comes back with the answer to the frame."""
     batches: Sequence[Buffer]
 
     def buffers(self) -> list[Buffer]:

@@ -279,7 +279,7 @@ FROM_BROKERS = MessageTable[BrokerMessage](
 
 @dataclass(slots=True, eq=False)
 class ProduceGroup:
-    """Produces that were appended in one go, and are answered together."""
+    """The produces that were appended in one go, and are answered together."""
 
     answers: Sequence[Produced]
     is_done: bool = False

@@ -1,4 +1,4 @@
-"""The end of a broker's life that nobody misses: what a stopping broker waits for, and when a damaged log may be cut.
+"""The end of a broker's life without loss: what a stopping broker waits for, and when a damaged log may be cut.
 
     asked to stop ──> draining ── enough others are in sync without it, or no broker is there that might catch up
                                ── it leads nothing that another replica could lead ──> steps down ──> stops
@@ -11,14 +11,14 @@
                             └──> nobody else has it ──> nothing is cut: the rest can still be read
 
 A rolling update stops the next broker while the last one may still catch up. So a broker stays while too few others
-are in sync and a ready broker has a replica that is not. It waits for bounded times, and not where nobody is there to
-do anything: every other member of the ISR is away or drains (a whole cluster stops), no broker is to stay, or the
+are in sync and a ready broker has a replica that is not. Its waits are bounded, and it does not wait where nobody
+can do anything: every other member of the ISR is away or drains (a whole cluster stops), no broker is to stay, or the
 operator leaves the topic alone. A broker that is waited for in vain is needed: without it the partition would be below
 `minInsyncReplicas`.
 
 The votes of a life count on what it had, so nothing that it voted for is cut in it: the next incarnation cuts, when
-the old seat is void. What is cut is in as many other logs as must be in sync, whose brokers live; the only replica
-cuts nothing. Pure; asked again with every change, by the broker's coordination and its verification.
+the old seat is void. The records that it cuts are in as many other logs as must be in sync, on live brokers; the only
+replica cuts nothing. Pure; asked again with every change, by the broker's coordination and its verification.
 """
 
 from collections.abc import Collection, Iterable, Iterator

@@ -16,7 +16,7 @@ from headrace.core.types import Acks, LeaderEpoch, Offset, Seat
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """Somebody who waits for an append; `number` is the shell's own."""
+    """A request that waits for an append; `number` is the shell's own."""
 
     number: int
     acks: Acks
@@ -32,7 +32,7 @@ class StateApplied:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Batches were written to the page cache and end at `log_end` (exclusive)."""
+    """The batches were written to the page cache and end at `log_end` (exclusive)."""
 
     log_end: Offset
     append_bytes: int
@@ -159,7 +159,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTicked:
-    """Time went by."""
+    """The time went on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class RaiseHighWatermark:
-    """Offsets below it are committed; wake all who wait for records."""
+    """The offsets below it are committed; wake all who wait for records."""
 
     high_watermark: Offset
     reason: str

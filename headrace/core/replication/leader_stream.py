@@ -25,17 +25,17 @@ from headrace.core.replication.isr import Ends
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionKey, Seat
 
 REPLICATION_IN_FLIGHT_BYTES_MAX = 8 << 20
-"""Batches of one partition that a follower was sent and has not reported; one batch is sent whatever its size."""
+"""The bytes of one partition that a follower was sent and has not reported; one batch is sent whatever its size."""
 REPLICATION_STREAM_BYTES_MAX = 8 << 20
-"""The same over all partitions of a stream that do not have everything: votes of those that do wait behind no more."""
+"""The same over all partitions of a stream that lack something: votes of the others wait behind no more."""
 REPLICATION_BEHIND_BYTES_MAX = 16 << 20
 """A follower that was sent so much without reaching the end of the log catches up on a stream of its own."""
 REPLICATION_REPEAT_MS = 2_000
 """The interval in which one sign of life of a follower counts as a report of each of its partitions."""
 REPLICATION_HELLO_MS_MAX = 5_000
-"""A stream that has not said whose it is within this time ends, whatever else comes."""
+"""A stream without HELLO ends after this time, whatever else comes."""
 REPLICATION_CHANNELS_MAX = 1 << 14
-"""Partitions that one broker follows of another at once."""
+"""The partitions that one broker follows of another at once."""
 
 
 _PIECES_PER_SECOND = 4
@@ -95,7 +95,7 @@ class LeaderChannel:
         """(end, bytes) of frames that are not reported."""
         self._owes_frame = False
         self._told: tuple[Offset, Offset] | None = None
-        """High watermark and log start, as last sent."""
+        """The high watermark and log start, as last sent."""
         self._behind_bytes = 0
         """The bytes that were sent since the follower last had everything."""
         self._has_all = False

@@ -12,8 +12,7 @@ only while at least `min_insync_replicas` surely are. A vote is the durable end 
 A new leader serves what it inherited as committed. It does not say what is the latest before the high watermark has
 reached the start of its epoch, nor while it may have been replaced without knowing: then it also answers nothing that
 asks for less than a commit. `Contact` decides that: a Lease that was renewed within its duration, or a message in
-this epoch from each member of the ISR, because one of them would have been elected. `Redundancy` is what people alert
-on.
+this epoch from each member of the ISR, because one of them would have been elected. People alert on `Redundancy`.
 
 Invariants: the applied partition epoch never goes back; no leader in an epoch below one that this replica has seen,
 or in one that had another leader (`seats.SeenEpochs`); the high watermark never goes back and never passes the log

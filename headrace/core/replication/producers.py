@@ -1,7 +1,7 @@
 """The idempotent producers of one partition: how far each has come, and whether a batch is new. No I/O.
 
-A batch says (producer id, epoch, sequence of its first record); sequences count a producer's records in this partition
-from 0 and go on at 0 after 2^31 - 1 (KIP-98). Of each producer the last batches are remembered:
+A batch has (producer id, epoch, sequence of its first record); sequences count a producer's records in this partition
+from 0 and go on at 0 after 2^31 - 1 (KIP-98). The last batches of each producer are remembered:
 
     a remembered batch, again        -> it is answered with the place that it has
     the sequence that comes next     -> new
@@ -30,7 +30,7 @@ from headrace.core.records.header import NO_PRODUCER, SEQUENCES, BatchHeader
 from headrace.core.types import Offset
 
 PRODUCERS_REMEMBERED_MAX = 2_000
-"""Idempotent producers that one partition remembers; above it the one that wrote nothing for longest is forgotten."""
+"""The producers that one partition remembers; above it the one that wrote nothing for longest is forgotten."""
 PRODUCER_EXPIRY_MS = 86_400_000
 """A producer that wrote nothing for so long may be forgotten (Kafka's producer.id.expiration.ms)."""
 

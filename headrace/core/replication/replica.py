@@ -4,7 +4,7 @@
        └────── it names another leader ──> following     following ── a state names this seat ──> leading
                                               └── its log is being cut ──> neither, until that is done
 
-This module decides what concerns both roles: who hears of a state and of a sync, what becomes of the high watermark
+This module decides what concerns both roles: which hears of a state and of a sync, what becomes of the high watermark
 when the role changes (it goes along: a new leader serves what it knew as committed), and that a log which is being cut
 is neither led with nor served: the state that names this seat is held back until the cut is on disk.
 

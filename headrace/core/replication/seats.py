@@ -47,7 +47,7 @@ class LogFacts:
     """The reason why this start found the log not intact, as a clause; empty where the log was intact."""
 
     void_before: Incarnation = NO_LIFE
-    """Seats of older incarnations are void: the start of this one found the log not intact."""
+    """The incarnation below which seats are void: its start found the log not intact."""
 
 
 @dataclass(frozen=True, slots=True)

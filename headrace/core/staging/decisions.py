@@ -9,8 +9,8 @@ take a committed batch for a new one.
            committed, and still on its way ──> pinned, however old
 
 A log is deleted from its start only, so a stage of no use goes as soon as nothing before it is needed. `Cleaning`
-knows this coordinator's own term; a new coordinator waits for the expiry of what it does not know of. By the clock of
-`now_ms` of this process: it deletes later than it might, never sooner.
+knows this coordinator's own term; a new coordinator waits for the expiry of what it does not know of. It goes by the
+clock `now_ms` of this process: it deletes later than it might, never sooner.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The writers of one partition of the commits topic, on the broker that leads it: what is decided is what its log says.
+"""The writers of one partition of the commits topic, on the broker that leads it: its log says what is decided.
 
 `WriterMachine` is the state machine that `core.coordinator` drives.
 
@@ -8,9 +8,9 @@
     rolled forward ──> appended as done, the stages of no use <────────────────────────────┘
     read to its end, elected anew: whatever is not done is rolled forward again
 
-The record of a decision is the commit: from then on the batch will be in its partitions, each record once, whoever dies
-(`writers.producer_of` makes brokers know repetitions). A writer's batches are decided one after the other. Nothing is
-told or rolled forward before all that was decided earlier is committed.
+The record of a decision is the commit: from then on the batch will be in its partitions, each record once, whichever
+broker dies (`writers.producer_of` makes brokers know repetitions). A writer's batches are decided one after the other.
+Nothing is told or rolled forward before all that was decided earlier is committed.
 
 Owned by one partition's task. Bounds: writers, requests that wait, batches of one commit (`requests`).
 """
@@ -43,7 +43,7 @@ from headrace.core.types import PartitionId
 
 WRITERS_PER_COORDINATOR_MAX = 10_000
 WRITER_RETENTION_MS = 30 * 86_400_000
-"""A query that commits nothing for so long is forgotten: what it repeats then is written again."""
+"""The time after which a query that commits nothing is forgotten: a batch that it repeats then is written again."""
 WRITER_ONCE_RETENTION_MS = 86_400_000
 """The same time for a job that has one batch."""
 
@@ -64,7 +64,7 @@ class CommitAsked:
 
 @dataclass(frozen=True, slots=True)
 class StateAsked:
-    """Somebody wants to know how far a writer is."""
+    """A client wants to know how far a writer is."""
 
     request: int
     writer: WriterName
