@@ -86,8 +86,7 @@ class KnownGroups:
         return self._resources.values()
 
     def list(self, resources: Iterable[ConsumerGroup], unreadable: Iterable[GroupName]) -> list[ConsumerGroup]:
-        """Take the list of all ConsumerGroups, and keep what was known of the `unreadable`. Return those that are
-        gone."""
+        """Take the list of all ConsumerGroups, and keep what was known of the `unreadable`. Return the ones gone."""
         before = self._resources
         self._resources = {group: before[group] for group in unreadable if group in before}
         self._resources |= {resource.name: resource for resource in resources}
@@ -136,7 +135,7 @@ class GroupWatching:
                             self._remove(known)
 
     async def keep_time(self) -> None:
-        """Adjust pauses until this is cancelled: they end by the wall clock, which somebody may set; coordinators use
+        """Adjust pauses until cancelled: they end by the wall clock, which somebody may set; coordinators use
         another."""
         while True:
             await asyncio.sleep(GROUP_PAUSES_INTERVAL_MS / 1000)
@@ -145,8 +144,7 @@ class GroupWatching:
                     self._configure(resource)
 
     def offer(self, group: GroupName) -> None:
-        """Offer the target that the operator has published, and that was not committed yet, to a group coordinated
-        here."""
+        """Offer the target that the operator has published, and that was not committed yet, to a group here."""
         resource, coordinated = self._known.find(group), self._groups.find(group)
         if resource is None or coordinated is None or resource.spec.cluster != self._cluster:
             return
@@ -239,8 +237,7 @@ class GroupPublishing:
         self.lag_of: Callable[[GroupName], SeenLag | None] = lambda _: None
 
     async def run(self) -> None:
-        """Publish until this is cancelled. Writes that are on their way then are not waited for: they land, or do
-        not."""
+        """Publish until this is cancelled. Writes on their way then are not waited for: they land, or do not."""
         try:
             while True:
                 self._news.clear()

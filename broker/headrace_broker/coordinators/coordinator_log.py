@@ -37,7 +37,7 @@ COORDINATOR_APPENDS_IN_FLIGHT_MAX = 2
 one is on its way while the next is written. With more, each has fewer commits, and costs every replica as much."""
 COORDINATOR_APPEND_BATCHES_MAX = 256
 COORDINATOR_APPEND_BYTES = 1 << 20
-"""The bytes of what one call appends: so many batches, and no more bytes than this, one batch at least."""
+"""The bounds of one call: so many batches, and no more bytes than this, one batch at least."""
 COORDINATOR_ENCODE_INLINE_BYTES_MAX = 64 << 10
 """The bytes of one decision above which a thread encodes it, at some five microseconds a kilobyte."""
 

@@ -37,8 +37,7 @@ from headrace_broker.partition.partition import Partition
 
 
 class GroupsListener(Protocol):
-    """The listener of groups. Each call returns at once, raises nothing, and asks its caller only for `find` and
-    `all`."""
+    """The listener of groups. Each call returns at once, raises nothing, and asks back only `find` and `all`."""
 
     def wanted(self, group: GroupName, group_type: GroupType) -> None:
         """Note that somebody uses a group while the offsets topic is not there: it comes with the first ConsumerGroup.

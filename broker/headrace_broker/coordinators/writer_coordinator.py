@@ -72,8 +72,7 @@ ROLL_BYTES = 4 << 20
 """The bytes of one request to a partition's leader, or of one batch, whatever its size."""
 ROLL_RETRY_MS_MIN = 100
 ROLL_RETRY_MS_MAX = 5_000
-"""The longest pause after a write that failed just now: it is tried for as long as it takes, because it is
-committed."""
+"""The longest pause after a write that failed: it is tried for as long as it takes, because it is committed."""
 
 
 class WriterMetrics:

@@ -104,8 +104,7 @@ def problem_response(error: HeadraceError) -> web.Response:
 
 
 def problem_of(request: web.Request, error: Exception, metrics: Metrics) -> web.Response:
-    """Return the answer to a handler's failure, and count it by code. Raises the failure where no client is left to
-    hear it."""
+    """Return the answer to a handler's failure, and count it by code. Raises the failure where no client is left."""
     if isinstance(error, (ConnectionError, ClientPayloadError)):
         raise error  # the client went away
     if isinstance(error, web.HTTPException) and error.status < 400:
@@ -321,7 +320,7 @@ class Components:
 
 
 def broker_app(parts: Components, own_names: frozenset[str] | None = None) -> web.Application:
-    """Make the application. `own_names` are those of a broker for this machine alone, beside loopback; None allows any
+    """Make the application; `own_names` beside loopback are those of a broker for this machine alone, None: any
     name."""
     me, view, callers, internal, locator = parts.me, parts.view, parts.callers, parts.internal, parts.locator
     admission, metrics, proxy = parts.admission, parts.metrics, parts.proxy

@@ -31,8 +31,7 @@ class Callers:
         return key is not None and self._view.has_peer_key(key)
 
     def address(self, request: web.Request) -> str:
-        """Return the address of the first sender: as another broker says it, which must be an address, or the
-        sender's."""
+        """Return the first sender's address: as another broker says it, which must be an address, or the sender's."""
         return (passed_on_for(request) if self.is_broker(request) else None) or request.remote or "1"
 
     def holder(self, request: web.Request) -> str | None:

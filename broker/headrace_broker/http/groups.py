@@ -172,8 +172,7 @@ class GroupsRoute:
         return await self._json.answer_of_many(request, len(found), lambda: groups_object(found.values(), unreachable))
 
     async def _summaries(self, namespace: str) -> list[GroupSummary]:
-        """Return the groups of a namespace. Others have the event loop in between: there may be many thousands in
-        all."""
+        """Return a namespace's groups. Others have the event loop in between: there may be many thousands in all."""
         found: list[GroupSummary] = []
         for at, group in enumerate(self._groups.all(), 1):
             image = group.image
@@ -294,8 +293,7 @@ class GroupRoutes:
         return await self._ask_with_body(request, self._used(request), parse_reset)
 
     def _named(self, request: web.Request, *, query: bool = True) -> GroupName:
-        """Return the group's name. Raises InvalidRequestError, NotReadyError. `query` also checks that no query is
-        given."""
+        """Return the group's name; `query`: check that none is given. Raises InvalidRequestError, NotReadyError."""
         if query:
             parse_no_query(request.query)
         group = parse_group(request.match_info)
@@ -303,7 +301,7 @@ class GroupRoutes:
         return group
 
     def _used(self, request: web.Request, group_type: GroupType | None = None) -> GroupName:
-        """Return the name of a group that somebody wants to be there; `group_type` is that of the query, parsed
+        """Return the name of a group that somebody wants to be there; `group_type` was parsed from the query
         already."""
         group = self._named(request, query=group_type is None)
         self._groups.want(group, group_type or GroupType.CONSUMER)
@@ -312,8 +310,7 @@ class GroupRoutes:
     async def _ask_with_body(
         self, request: web.Request, group: GroupName, parse: _Parse, *, waits: bool = False
     ) -> web.StreamResponse:
-        """Ask the coordinator with the body of the request; `waits` is true of a heartbeat, which is not held while it
-        waits."""
+        """Ask the coordinator with the request's body; `waits`: a heartbeat, which is not held while it waits."""
         self._groups.locate(group)  # what needs no body is found out before one is read
         with self._json.body_share(request) as share:
             chunks = await take_body(request, share, GROUP_BODY_BYTES_MAX)
@@ -344,8 +341,7 @@ class GroupRoutes:
         return await self._json.answer_of_many(request, _items(reply), lambda: reply_object(reply, names))
 
     async def _ask_here(self, target: GroupCoordinator, group: GroupName, asked: Request) -> Reply:
-        """Return the answer, once all that was decided before is committed. Raises the error that the request is
-        refused with."""
+        """Return the answer, once all that was decided before is committed. Raises the refusal of the request."""
         try:
             return await target.ask(group, asked)
         except NotCoordinatorError as error:

@@ -53,8 +53,7 @@ class JsonBodies:
     async def answer_of_many(
         self, request: web.Request, items: int, make: Callable[[], dict[str, Any]]
     ) -> web.StreamResponse:
-        """Answer with the document of so many items that `make` makes; its source must not change. Raises
-        ThrottledError."""
+        """Answer with the document of so many items from `make`; its source must not change. Raises ThrottledError."""
         if items <= JSON_INLINE_ITEMS_MAX:
             return json_answer(make())
         with self._callers.answer_share(request) as share:

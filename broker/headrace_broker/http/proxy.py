@@ -59,8 +59,7 @@ class Target(Protocol):
 
 class Proxy:
     def __init__(self, transport: AsyncTransport, peer_key: str = "") -> None:
-        """Take the way to other brokers. `peer_key` is in this broker's Lease; without it others take the broker for a
-        client."""
+        """Use `transport`; `peer_key` is in this broker's Lease: without it others take the broker for a client."""
         self._transport = transport
         self._peer_key = peer_key
         self._streams: set[AsyncResponse] = set()
@@ -166,8 +165,7 @@ class Proxy:
 
 
 def _forwarded(request: web.Request, elsewhere: Target) -> dict[str, str]:
-    """Return the headers for the other broker. Raises the target's error where the request was passed on once
-    already."""
+    """Return the headers for the other broker. Raises the target's error where the request was passed on already."""
     if PROXIED_HEADER in request.headers:
         raise elsewhere.error("; the request was passed on once already")
     return {name: request.headers[name] for name in _FORWARDED if name in request.headers}

@@ -26,8 +26,7 @@ from headrace_broker.partition.fetch import Buffer, FetchedBatches
 from headrace_broker.partition.queries import Place, ValueFormat
 
 JSON_FETCH_BYTES_MAX = 64 << 20
-"""The records of one JSON or NDJSON answer: compressed batches may be many times as large as the bytes that were
-read."""
+"""The records of one JSON or NDJSON answer: compressed batches may be many times as large as the bytes read."""
 WATCH_LINES_BYTES = 256 << 10
 """The bytes of NDJSON that a stream makes at a time."""
 
@@ -56,7 +55,7 @@ def content_format(content_type: str) -> BodyFormat:
 
 
 def accepted_format(accept: str) -> BodyFormat:
-    """Return the format of the answer: the first media type that is offered; JSON where anything will do. Raises
+    """Return the answer's format: the first media type offered; JSON where anything will do. Raises
     InvalidRequestError."""
     for part in accept.split(","):
         media_type = part.partition(";")[0].strip().lower()

@@ -77,8 +77,7 @@ class WriterRoutes:
         return writer
 
     async def _ask(self, target: WriterCoordinator, writer: WriterName, asked: CommitAsked | StateAsked) -> Status:
-        """Return the answer. Raises the error that it is refused with; where another broker decides by now, with its
-        address."""
+        """Return the answer. Raises the refusal; where another broker decides by now, with its address."""
         try:
             return await target.ask(asked)
         except NotCoordinatorError as error:

@@ -189,7 +189,7 @@ class ServedStreams:
         self._tasks[stream].cancel(why)
 
     def drain(self) -> None:
-        """End all streams, because this broker is about to stop; those that acknowledgements wait for end a little
+        """End all streams, because this broker is about to stop; those that acknowledgements wait for end a bit
         later."""
         self._draining = NotReadyError("this broker stops: follow whoever leads then")
         self._end(self._draining, asyncio.get_running_loop().time() + REPLICATION_DRAIN_MS / 1000)

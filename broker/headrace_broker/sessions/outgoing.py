@@ -39,8 +39,7 @@ ROOM_S = 1.0
 
 class FrameSource(Protocol):
     def next_frame(self, max_bytes: int) -> Sequence[Buffer]:
-        """Return one frame in pieces, with so many bytes of batches at most, or one batch; nothing where there is
-        none."""
+        """Return one frame in pieces, with so many bytes of batches at most, or one batch; empty where none is due."""
 
 
 class StreamWriter(Protocol):
@@ -225,8 +224,7 @@ class SessionReadAhead(Generic[T]):
         return self._reading is not None
 
     def begin(self, read: Callable[[BudgetShare], Awaitable[T]]) -> None:
-        """Begin a read that counts its bytes in the share. After ThrottledError, which is no failure, `read` is called
-        again."""
+        """Begin a read that counts its bytes in the share. ThrottledError is no failure: `read` is called again."""
         self._reading = asyncio.create_task(self._run(read), name="session reads")
         self._reading.add_done_callback(self._outgoing.fail_with)
 

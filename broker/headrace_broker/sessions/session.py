@@ -68,8 +68,7 @@ class ChannelOpener:
     def open(
         self, opening: object, outgoing: OutgoingFrames, over: Callable[[Failed | ChannelClosed], None]
     ) -> tuple[Channel, ChannelOpened]:
-        """Return the channel, and the answer to its client. Raises what `LedPartition.take` raises,
-        InternalTopicError."""
+        """Return the channel, and the client's answer. Raises what `LedPartition.take` raises, InternalTopicError."""
         match opening:
             case OpenProduce(number, terms):
                 self._internal.check_writable(terms.topic, stages=True)
@@ -260,8 +259,7 @@ class Session:
         self._heartbeat = loop.call_at(due_s, self._beat)
 
     def _serve_at_once(self, chunk: bytes) -> bool:
-        """Serve a single frame without a turn of the loop of its own: a client that waits for one answer gets it
-        sooner."""
+        """Serve a single frame without a turn of the loop: a client that waits for one answer gets it sooner."""
         if not self._reader.is_one_frame(chunk) or not self._outgoing.is_idle or self._channels.is_checking:
             return False
         self._received_bytes += len(chunk)
@@ -306,8 +304,7 @@ class Session:
         self._outgoing.end()
 
     async def _arrived(self) -> list[bytes]:
-        """Return the chunks that arrived; none at the end of the body. Raises SlowClientError where a frame does not go
-        on."""
+        """Return the chunks that arrived; none at the end of the body. Raises SlowClientError for a stalled frame."""
         wait = self._body.take_chunks if self._reader.is_between_frames else self._rest_of_frame
         arrived = await wait()
         self._received_bytes += sum(map(len, arrived))

@@ -301,8 +301,7 @@ class Ledger:
         return self._last_word is None and not self.is_over
 
     def check_room(self, collected: int) -> None:
-        """Check that there is room. Raises ThrottledError where one more produce, beside the `collected` ones, is too
-        many."""
+        """Check that there is room. Raises ThrottledError where one more beside the `collected` ones is too many."""
         if self.pending + collected >= SESSION_PRODUCES_PENDING_MAX:
             raise ThrottledError(
                 f"{SESSION_PRODUCES_PENDING_MAX} produces of channel {self.channel} are not answered yet, as many as"

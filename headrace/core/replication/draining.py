@@ -75,8 +75,7 @@ def placed(sets: Iterable[PartitionSet], topics: Iterable[Topic], regressed: Col
 
 
 def to_hand_over(partitions: Iterable[Placed], me: Seat, ready: Collection[Seat]) -> int:
-    """Return how many partitions `me` leads that another will lead; `ready` are the seats that serve and do not
-    drain."""
+    """Return how many partitions `me` leads that another will lead; `ready` seats serve and do not drain."""
     led = (each.state for each in partitions if each.is_tended and each.state.leader == me)
     return sum(any(seat != me and seat in ready for seat in state.isr) for state in led)
 
@@ -124,7 +123,6 @@ def _can_do_without(placed_here: Placed, me: BrokerId, staying: BrokerSet, ready
 
 
 def others_have_it(state: PartitionState, me: Seat, ready: Collection[Seat], min_insync_replicas: int) -> bool:
-    """Return whether enough others are in sync; `ready` are the seats whose brokers live, do not drain and have
-    room."""
+    """Return whether enough others are in sync; `ready` seats have brokers that live, do not drain and have room."""
     others = sum(seat.broker != me.broker and seat in ready for seat in state.isr)
     return others >= max(1, min(floor(state, min_insync_replicas), len(settled(state)) - 1))

@@ -157,8 +157,7 @@ class FollowerStream:
         return b"".join(said)
 
     def tick(self, now_ms: int) -> None:
-        """Send what is due by now; called every REPLICATION_TICK_MS. Raises BrokerUnreachableError for a leader silent
-        too long."""
+        """Send what is due; called every REPLICATION_TICK_MS. Raises BrokerUnreachableError for a silent leader."""
         if self._silence.lasts_too_long(now_ms):
             raise BrokerUnreachableError("the leader says nothing any more", unprocessed=False)
         if self._pulse.is_due(now_ms):
@@ -168,8 +167,8 @@ class FollowerStream:
             self._said = [self.take(), Alive(self._leader_ms).pack()]
 
     def receive(self, message: LeaderMessage, now_ms: int) -> Happening | None:
-        """Handle a message of the leader. Raises BrokenSessionError, and the error that the leader ends the stream
-        with."""
+        """Handle a message of the leader. Raises BrokenSessionError, and the error by which the leader ends the
+        stream."""
         self._silence.heard(now_ms)
         match message:
             case LeaderBatches(number, epoch, _, watermark, start, leader_ms, batches):

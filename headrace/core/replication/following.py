@@ -182,8 +182,7 @@ class Following:
         self._is_in_sync = False
         """Whether this replica is in sync, by the state that was applied last."""
         self.is_cutting = False
-        """A cut has begun: whichever broker leads, nothing of this log is sent or appended to before the cut is
-        done."""
+        """A cut has begun: whichever broker leads, nothing of this log is sent or appended to before it is done."""
         self._cut: AskAgain | Agreed | None = None
         """The step of the reconciliation that the cut is for."""
         self._deleted_below = Offset(0)
@@ -196,8 +195,7 @@ class Following:
         return self.phase is Phase.FETCHING and leader_epoch == self.leader_epoch
 
     def step(self, event: FollowerEvent) -> list[Effect]:
-        """Return the effects of `event`, in this order. Raises DivergedLogError: the stream is of no use, try
-        another."""
+        """Return the effects of `event`, in order. Raises DivergedLogError: the stream is of no use, try another."""
         match event:
             case StateApplied(state):
                 return self._named(state)
@@ -294,8 +292,7 @@ class Following:
         return self._ask() if verdict is None else self._agreed_or_ask(verdict)
 
     def _refused(self, error: str) -> list[Effect]:
-        """Note that the cut was refused: the log has not changed, and may be led with. The next leader asks for the cut
-        again."""
+        """Note a refused cut: the log has not changed, and may be led with. The next leader asks for the cut again."""
         self.is_cutting, self._cut = False, None
         self.commit.truncated(self._log.log_end_offset)
         if self.leader is None:

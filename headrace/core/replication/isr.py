@@ -71,8 +71,7 @@ class Isr:
         return landed - self.pending.removed if self.pending is not None else landed
 
     def proposing(self, state: PartitionState) -> "Isr":
-        """Return this ISR while `state` is being written too, under a partition epoch above all others (see
-        `next_epoch`)."""
+        """Return this ISR while `state` is written too, under a partition epoch above all others (see `next_epoch`)."""
         assert state.partition_epoch == self.next_epoch, "each attempt has an epoch of its own"
         landed, proposed = frozenset(self.state.isr), frozenset(state.isr)
         added, removed = proposed - landed, landed - proposed
@@ -133,8 +132,7 @@ class Followers:
         self._by_seat: dict[Seat, _Follower] = {}
 
     def reported(self, seat: Seat, ends: Ends, leader: Ends, rules: InSyncRules, now_ms: int) -> None:
-        """Note a report: `seat` has reconciled its log with the leader's in this epoch, and holds it up to these
-        ends."""
+        """Note a report: `seat` has reconciled its log with the leader's in this epoch, and holds it to these ends."""
         leader_end = leader.vouched(rules.durability)
         follower = self._by_seat.setdefault(seat, _Follower(self._began_ms, leader_end, now_ms))
         vouched = ends.vouched(rules.durability)
@@ -151,8 +149,7 @@ class Followers:
             self._by_seat[seat].left_ms = now_ms
 
     def is_away(self, seat: Seat, rules: InSyncRules, now_ms: int) -> bool:
-        """Return whether nothing will be heard of it soon: its stream ended longer than a moment ago, or it is
-        silent."""
+        """Return whether nothing will be heard of it soon: its stream ended more than a moment ago, or it is silent."""
         follower = self._by_seat.get(seat)
         if follower is None:
             return now_ms - self._began_ms > rules.replica_lag_ms_max
@@ -183,8 +180,7 @@ class Followers:
     def wanted_isr(
         self, state: PartitionState, high_watermark: Offset, live: Collection[Seat], rules: InSyncRules, now_ms: int
     ) -> tuple[Seat, ...]:
-        """Return the ISR to propose. `state` has landed; `live` are the seats whose Leases are live and that do not
-        drain."""
+        """Return the ISR to propose. `state` has landed; `live` seats have live Leases and do not drain."""
         kept = self._without_lagging(state, rules, now_ms)
         joining = [seat for seat in sorted(live) if self._may_join(seat, state, high_watermark, rules)]
         replaced = {seat.broker for seat in joining}

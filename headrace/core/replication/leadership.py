@@ -156,8 +156,7 @@ class Leadership:
         return self.leader_epoch
 
     def check_writable(self, label: str, fence: Fence, acks: Acks, contact: Contact | None = None) -> LeaderEpoch:
-        """Return the epoch to append in. Raises what `check_leader` raises, NotEnoughReplicasError and
-        NotReadyError."""
+        """Return the epoch to append in. Raises `check_leader`'s errors, NotEnoughReplicasError and NotReadyError."""
         epoch = self.check_leader(label, fence)
         if acks is not Acks.ALL:
             self._check_in_touch(label, contact)
@@ -189,8 +188,8 @@ class Leadership:
         self._check_in_touch(label, contact)
 
     def _check_in_touch(self, label: str, contact: Contact | None) -> None:
-        """Check that no other broker can lead by now. Raises NotReadyError. acks=all and committed reads need no such
-        check."""
+        """Check that no other broker can lead by now; acks=all and committed reads need no check. Raises
+        NotReadyError."""
         if contact is None or not self._others or contact.has_lease:
             return
         unheard = [str(seat) for seat in self._others if not contact.is_recent(self._followers.heard_ms(seat))]
@@ -201,8 +200,7 @@ class Leadership:
             )
 
     def wanted_isr(self, live: Collection[Seat], now_ms: int) -> tuple[Seat, ...]:
-        """Return the seats that this leader wants in sync; `live` are those whose Leases are live and that do not
-        drain."""
+        """Return the seats that this leader wants in sync; `live` seats have live Leases and do not drain."""
         assert self.state is not None, "only a leader is asked"
         return self._followers.wanted_isr(self.state, self.high_watermark, live, self.rules, now_ms)
 

@@ -131,8 +131,7 @@ class Replica:
         return self._leadership.check_leader(label, fence)
 
     def check_writable(self, label: str, fence: Fence, acks: Acks, contact: Contact | None = None) -> LeaderEpoch:
-        """Return the epoch to append in. Raises what `check_leader` raises, NotEnoughReplicasError and
-        NotReadyError."""
+        """Return the epoch to append in. Raises `check_leader`'s errors, NotEnoughReplicasError and NotReadyError."""
         self._check_not_held_back(label)
         return self._leadership.check_writable(label, fence, acks, contact)
 
@@ -149,8 +148,7 @@ class Replica:
         return self._leadership.redundancy()
 
     def wanted_isr(self, live: Collection[Seat], now_ms: int) -> tuple[Seat, ...]:
-        """Return the seats that this leader wants in sync; `live` are those whose Leases are live and that do not
-        drain."""
+        """Return the seats that this leader wants in sync; `live` seats have live Leases and do not drain."""
         return self._leadership.wanted_isr(live, now_ms)
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:

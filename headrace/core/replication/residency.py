@@ -46,8 +46,7 @@ RemovalNotes = Mapping[PartitionKey, PartitionEpoch]
 """The removals by partition: the epoch in which this broker was first to be removed."""
 
 Leaving = Mapping[PartitionKey, tuple[SetUid, LeaderEpoch]]
-"""The set and leader epoch, by partition, in which this life last saw that this broker is to be removed. In memory
-only."""
+"""The set and leader epoch, by partition, in which this life last saw this broker's removal. In memory only."""
 
 
 def noted_removals(
@@ -74,8 +73,7 @@ def given_away(notes: RemovalNotes, sets: Iterable[PartitionSet]) -> frozenset[P
 def seen_leaving(
     before: Leaving, me: BrokerId, sets: Iterable[PartitionSet], regressed: Collection[TopicUid]
 ) -> dict[PartitionKey, tuple[SetUid, LeaderEpoch]]:
-    """Return the removals that this life has seen, with `sets`; none of topics whose metadata is seen to have gone
-    back."""
+    """Return the removals that this life has seen, with `sets`; none of topics whose metadata went back."""
     leaving: dict[PartitionKey, tuple[SetUid, LeaderEpoch]] = {}
     for partition_set in sets:
         for state in partition_set.partitions:
@@ -142,8 +140,7 @@ class ObservedPartitions:
     overdue: Collection[PartitionKey] = ()
     """The orphans that were kept for as long as is promised, and that may be deleted then."""
     going: Collection[PartitionKey] = ()
-    """The partitions that this broker was seen to give away (`removing`) when it was last seen to hold a place in them
-    ..."""
+    """The partitions that this broker was giving away (`removing`) when it was last seen to hold a place in them ..."""
     moved_in_sight: Collection[PartitionKey] = ()
     """... and those of them that this life saw move while the same leader stayed: nothing can be missing there."""
     kept: Collection[TopicUid] = ()

@@ -67,8 +67,7 @@ class Regressed:
 
 
 def greatest_incarnation(me: BrokerId, on_lease: Incarnation, sets: Iterable[PartitionSet]) -> Incarnation:
-    """Return the greatest incarnation that the Lease and every seat of this broker know; a new life takes a greater
-    one."""
+    """Return the greatest incarnation that the Lease and all seats of this broker know; a new life takes a greater."""
     in_sets = (seat.incarnation for partition_set in sets for seat in seats_of(me, partition_set))
     return max((on_lease, *in_sets))
 

@@ -237,8 +237,8 @@ class SetWriter:
         self.seen(partition_set)
 
     def unanswered(self) -> None:
-        """Note a time-out, a broken connection, a conflict, or a 5xx: it is unknown whether the write landed, or
-        will."""
+        """Note a time-out, a broken connection, a conflict, or a 5xx: whether the write landed, or will, is not
+        known."""
         self._in_flight, self._must_read = False, True
 
     def seen(self, partition_set: PartitionSet) -> None:
@@ -267,7 +267,7 @@ class SetWriter:
             self._settle(partition_set)
 
     def gone(self) -> None:
-        """Note that a GET without resourceVersion, after the last attempt, found no object: nothing based on it can
+        """Note that a GET without resourceVersion found no object after the last attempt: nothing based on it can
         land."""
         self._settle(self.known)
 

@@ -81,8 +81,7 @@ class Decision:
     once: bool = False
     """The writer has no other batch: it is soon forgotten."""
     dropped: tuple[str, ...] = ()
-    """The partitions that could not be given their share, and why: their topics were made anew, or the stages are
-    gone."""
+    """The partitions that could not get their share, and why: their topics were made anew, or the stages are gone."""
     done_counts: Counts | None = None
     """The counts of a decision that is done; None where an older broker wrote it, which did not keep them."""
     since_ms: int = 0
@@ -92,8 +91,7 @@ class Decision:
 
     @property
     def counts(self) -> Counts | None:
-        """Return what the batch consists of. A repetition has the same, in whichever order and partitions its records
-        are."""
+        """Return what the batch consists of. A repetition has the same, in any order and in any partitions."""
         if self.is_done:
             return self.done_counts
         counts: Counter[str] = Counter()
