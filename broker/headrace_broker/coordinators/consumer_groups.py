@@ -1,5 +1,5 @@
-"""The ConsumerGroup resources of the cluster: settings and targets that they hold are taken, and those of groups that
-are coordinated here are created, kept true, and deleted with groups that are forgotten.
+"""The ConsumerGroup resources of the cluster. The broker takes the settings and targets that they hold. It creates and
+updates those of the groups that it coordinates, and deletes them with groups that are forgotten.
 
     coordinators, the watch, lags ──> whose turn it is (core `publishing`) ──> what to do (core `upkeep`) ──> a request
                                               ^                                                                 │
@@ -55,24 +55,24 @@ from headrace_broker.coordinators.group_lag import GroupLags, SeenLag
 from headrace_broker.coordinators.group_metrics import GroupMetrics, GroupWriteMetrics
 
 GROUP_UNUSED_MS = 60_000
-"""A ConsumerGroup that brokers created, and that nobody joined, is deleted once its coordinator has waited so long."""
+"""The time after which a ConsumerGroup is deleted that brokers created and whose group nobody has ever joined."""
 GROUPS_WANTED_MAX = 16
-"""ConsumerGroups that a broker is about to create for groups that have no coordinator yet: the first brings it for all,
-and clients ask again."""
+"""The ConsumerGroups that a broker is about to create for groups that have no coordinator yet: the first brings it for
+all, and clients ask again."""
 GROUP_WANTED_MS = 60_000
-"""So long it tries, after somebody has asked last."""
+"""The time that the broker tries for, after somebody has asked last."""
 GROUP_REFUSED_MS_MIN = 10_000
 GROUP_REFUSED_MS_MAX = 600_000
-"""Pauses after what the API server refuses for good: until somebody makes a namespace, or grants a right."""
+"""The longest pause after what the API server refuses for good: until somebody makes a namespace, or grants a right."""
 GROUP_PAUSES_INTERVAL_MS = 10_000
-"""So often coordinators are told how long pauses take that end by the clock on the wall."""
+"""The interval in which coordinators are told how long the pauses still take that end by the wall clock."""
 
 
 _log = logging.getLogger(__name__)
 
 
 class KnownGroups:
-    """ConsumerGroups as they were seen last, those of other clusters included: a name is taken by one of them."""
+    """The ConsumerGroups as they were seen last, those of other clusters included: a name is taken by one of them."""
 
     def __init__(self) -> None:
         self.is_complete = False
@@ -86,7 +86,7 @@ class KnownGroups:
         return self._resources.values()
 
     def list(self, resources: Iterable[ConsumerGroup], unreadable: Iterable[GroupName]) -> list[ConsumerGroup]:
-        """These are all, and what was known of the `unreadable`. Those that are gone."""
+        """Take the list of all ConsumerGroups, and keep what was known of the `unreadable`. Return the ones gone."""
         before = self._resources
         self._resources = {group: before[group] for group in unreadable if group in before}
         self._resources |= {resource.name: resource for resource in resources}
@@ -97,7 +97,7 @@ class KnownGroups:
         self._resources[resource.name] = resource
 
     def remove(self, resource: ConsumerGroup) -> bool:
-        """Whether it is gone now: under its name there may be another one."""
+        """Remove a ConsumerGroup, and return whether it was known: there may be another one under its name."""
         known = self._resources.get(resource.name)
         if known is None or known.metadata.uid != resource.metadata.uid:
             return False
@@ -112,12 +112,12 @@ class GroupWatching:
         self._known = known
         self._groups = groups
         self.on_change: Callable[[GroupName], None] = lambda _: None
-        """Called with every ConsumerGroup that is another one now, or gone ..."""
+        """The function that is called with every ConsumerGroup that has changed, or is gone ..."""
         self.on_list: Callable[[], None] = lambda: None
-        """... and where all of them may be."""
+        """... and the function that is called when all of them may have changed."""
 
     async def run(self) -> None:
-        """For ever."""
+        """Watch until this is cancelled."""
         async with aclosing(watch(self._client, CONSUMER_GROUPS)) as events:
             async for event in events:
                 match event:
@@ -135,7 +135,8 @@ class GroupWatching:
                             self._remove(known)
 
     async def keep_time(self) -> None:
-        """For ever: pauses end by the clock on the wall, which somebody may set, and coordinators go by another one."""
+        """Adjust pauses until cancelled: they end by the wall clock, which somebody may set; coordinators use
+        another."""
         while True:
             await asyncio.sleep(GROUP_PAUSES_INTERVAL_MS / 1000)
             for resource in [*self._known.all()]:
@@ -143,7 +144,7 @@ class GroupWatching:
                     self._configure(resource)
 
     def offer(self, group: GroupName) -> None:
-        """Whatever the operator has published for a group that is coordinated here, and that was not committed yet."""
+        """Offer the target that the operator has published, and that was not committed yet, to a group here."""
         resource, coordinated = self._known.find(group), self._groups.find(group)
         if resource is None or coordinated is None or resource.spec.cluster != self._cluster:
             return
@@ -180,7 +181,7 @@ class GroupWatching:
 
 @contextmanager
 def _about(group: GroupName) -> Iterator[None]:
-    """A mistake of our own about one group must not end the watch of all."""
+    """Log a mistake of ours about one group: it must not end the watch of all."""
     try:
         yield
     except Exception:
@@ -188,11 +189,11 @@ def _about(group: GroupName) -> Iterator[None]:
 
 
 _STALE = (ConflictError, AlreadyExistsError, NotFoundError)
-"""What was known is not so any more."""
+"""The errors that show that what was known holds no more."""
 
 
 class _WriteBackoff(Backoff):
-    """Long ones after a refusal, which nobody but people will change."""
+    """A backoff with long pauses after a refusal, which only people will change."""
 
     def __init__(self, is_long: bool) -> None:
         self.is_long = is_long
@@ -204,7 +205,7 @@ class _WriteBackoff(Backoff):
 
 class WantedGroup(NamedTuple):
     until_ms: int
-    """Then it is given up."""
+    """The time at which it is given up."""
     type: GroupType
 
 
@@ -226,17 +227,17 @@ class GroupPublishing:
         self._metrics = metrics
         self._publishing = Publishing()
         self._wanted: dict[GroupName, WantedGroup] = {}
-        """Groups that nobody coordinates yet, and that have no ConsumerGroup: the oldest first."""
+        """The groups that nobody coordinates yet, and that have no ConsumerGroup: the oldest first."""
         self._unused: dict[GroupName, int] = {}
-        """When a ConsumerGroup was first seen whose group nobody has ever joined."""
+        """The times when a ConsumerGroup was first seen whose group nobody has ever joined."""
         self._backoffs: dict[GroupName, _WriteBackoff] = {}
-        """Of those whose last write has failed."""
+        """The backoffs of the groups whose last write has failed."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
         self.lag_of: Callable[[GroupName], SeenLag | None] = lambda _: None
 
     async def run(self) -> None:
-        """Until it is cancelled; then what is on its way is not waited for: it lands, or does not."""
+        """Publish until this is cancelled. Writes on their way then are not waited for: they land, or do not."""
         try:
             while True:
                 self._news.clear()
@@ -250,12 +251,12 @@ class GroupPublishing:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def changed(self, group: GroupName) -> None:
-        """It may have to be shown anew, if it is coordinated here."""
+        """Note that a group may have to be shown anew, if it is coordinated here."""
         self._publishing.changed(group, monotonic_ms())
         self._news.set()
 
     def seen(self, group: GroupName) -> None:
-        """Its ConsumerGroup is another one, or gone: what was refused may not be any more."""
+        """Note that its ConsumerGroup has changed or is gone: what was refused may be allowed by now."""
         pauses = self._backoffs.get(group)
         if pauses is not None and pauses.is_long:
             del self._backoffs[group]
@@ -267,7 +268,7 @@ class GroupPublishing:
         self._news.set()
 
     def wanted(self, group: GroupName, group_type: GroupType = GroupType.CONSUMER) -> None:
-        """It has no coordinator: one comes with its ConsumerGroup."""
+        """Note that a group has no coordinator: one comes with its ConsumerGroup."""
         now_ms = monotonic_ms()
         if not self._known.is_complete or self._known.find(group) or self._publishing.is_held(group, now_ms):
             return
@@ -281,7 +282,7 @@ class GroupPublishing:
         self.changed(group)
 
     def changed_all(self) -> None:
-        """Every group that is coordinated here, and every ConsumerGroup of one that would be."""
+        """Note a change of every group that is coordinated here, and of every ConsumerGroup of one that would be."""
         for group in self._groups.all():
             self.changed(group.image.name)
         for resource in self._known.all():
@@ -289,19 +290,19 @@ class GroupPublishing:
                 self.changed(resource.name)
 
     def forget(self, groups: Collection[GroupName]) -> None:
-        """Somebody else shows them."""
+        """Forget groups that another broker shows."""
         for group in groups:
             self._publishing.forget(group)
             self._unused.pop(group, None)
             self._backoffs.pop(group, None)
 
     def _look(self) -> int | None:
-        """Whoever's turn it is; when the next one's is."""
+        """Start the writes of all groups whose turn it is; return when the next turn is."""
         now_ms = monotonic_ms()
         while (turn := self._publishing.take(now_ms)) is not None:
             try:
                 action = self._action(turn, now_ms)
-            except Exception as error:  # a mistake of our own about one group must not leave the others unshown
+            except Exception as error:  # a mistake of ours about one group must not leave the others unshown
                 self._hold(turn.group, error)
                 continue
             if action is not None:
@@ -341,7 +342,7 @@ class GroupPublishing:
         return report_of(image, state, self._me, self._groups.topics(group.namespace), lags)
 
     def _is_unused(self, group: GroupName, report: GroupReport, now_ms: int) -> bool:
-        """Whether the group has been dead for so long; it is looked at again when it has."""
+        """Return whether the group has been dead for so long; if not, it is looked at again when that time is over."""
         if report.state is not GroupState.DEAD:
             self._unused.pop(group, None)
             return False
@@ -353,7 +354,7 @@ class GroupPublishing:
     async def _run(self, group: GroupName, action: Upkeep) -> None:
         try:
             await self._carry_out(action)
-        except Exception as error:  # a mistake of our own must not leave the group without anybody who writes
+        except Exception as error:  # a mistake of ours must not leave the group without a writer
             await self._failed(group, action, error)
         else:
             self._metrics.writes.labels("landed").inc()
@@ -384,7 +385,7 @@ class GroupPublishing:
                 assert_never(action)
 
     async def _failed(self, group: GroupName, action: Upkeep, error: Exception) -> None:
-        # Where it is to be created, it is the namespace that is not there.
+        # A ConsumerGroup that is to be created is not found where its namespace is missing.
         is_stale = isinstance(error, _STALE) and not (
             isinstance(action, CreateConsumerGroup) and isinstance(error, NotFoundError)
         )
@@ -422,7 +423,7 @@ class GroupPublishing:
 
 
 class GroupReporting:
-    """A `GroupsListener`. What it is told is done later, by the tasks of `work`."""
+    """A `GroupsListener` for reports. Its events are handled later, by the tasks of `work`."""
 
     def __init__(
         self,
@@ -445,7 +446,7 @@ class GroupReporting:
         self.listeners: tuple[GroupsListener, ...] = (self, GroupMetrics(registry, groups, lags.of))
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
-        """Each to be run as a task until it is cancelled."""
+        """Return the coroutines, each to be run as a task until it is cancelled."""
         return [self._watching.run(), self._watching.keep_time(), self._publishing.run(), self._lags.run()]
 
     def wanted(self, group: GroupName, group_type: GroupType) -> None:
@@ -466,14 +467,14 @@ class GroupReporting:
         _log.info("%s: what the operator has published is not taken: %s", group, reason)
 
     def committed(self, group: GroupName, offsets: int) -> None:
-        """No reason to tell anybody: the lag is looked at now and then."""
+        """Tell nobody: the lag is looked at now and then."""
 
     def ended(self, groups: Collection[GroupName]) -> None:
         self._publishing.forget(groups)
         self._lags.forget(groups)
 
     def _begin(self, groups: Collection[GroupName]) -> None:
-        """What is coordinated here now, which is more than it was."""
+        """Show what is coordinated here now, which is more than it was."""
         for group in groups:
             self._watching.offer(group)
         self._publishing.changed_all()

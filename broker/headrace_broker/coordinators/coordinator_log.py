@@ -1,4 +1,4 @@
-"""The log of one coordinator, as what was decided: entries in, one batch for each decision; batches out, as entries.
+"""The log of one coordinator's decisions: entries in, one batch for each decision; batches out, as entries.
 
 pyarrow is loaded in a thread before the first of either (`load_codec`). Batches are decoded in a thread, too: the log
 of a busy coordinator has a hundred thousand of them.
@@ -33,13 +33,13 @@ from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import ProduceQuery
 
 COORDINATOR_APPENDS_IN_FLIGHT_MAX = 2
-"""Calls that wait for the high watermark; what is decided meanwhile goes along with the next one. Two:
+"""The calls that wait for the high watermark; what is decided meanwhile goes along with the next one. There are two:
 one is on its way while the next is written. With more, each has fewer commits, and costs every replica as much."""
 COORDINATOR_APPEND_BATCHES_MAX = 256
 COORDINATOR_APPEND_BYTES = 1 << 20
-"""What one call appends: so many batches, and no more bytes than this, one batch at least."""
+"""The bounds of one call: so many batches, and no more bytes than this, one batch at least."""
 COORDINATOR_ENCODE_INLINE_BYTES_MAX = 64 << 10
-"""Of one decision: a larger one is encoded in a thread, at some five microseconds a kilobyte."""
+"""The bytes of one decision above which a thread encodes it, at some five microseconds a kilobyte."""
 
 
 _log = logging.getLogger(__name__)
@@ -60,12 +60,12 @@ class EntryCodec(Generic[EntryT]):
     """The form that the entries of one internal topic have as records."""
 
     encode: Callable[[EntryT], tuple[bytes, bytes | None]]
-    """Key and value; None is a tombstone."""
+    """The function that gives key and value; the value None is a tombstone."""
     decode: Callable[[bytes, bytes | None], EntryT]
-    """Raises UnreadableRecordError."""
+    """The function that decodes an entry. Raises UnreadableRecordError."""
     leaves_out: bool = False
-    """A batch that nobody can decode is left out, loudly: what was decided before it holds again. False: it is worse to
-    forget a decision than to decide nothing."""
+    """Whether a batch that nobody can decode is left out, loudly, so that what was decided before it holds again. False
+    where it is worse to forget a decision than to decide nothing."""
 
     def encoded(self, entries: Sequence[EntryT]) -> RawBatch:
         """Return one batch of these, which is committed whole or not at all."""
@@ -81,9 +81,9 @@ class EntryCodec(Generic[EntryT]):
         if are_few(values, keys, sum(map(len, keys)) + sum(map(len, whole))):
             chunks = encode_rows(whole, keys, [now_ms] * len(keys))
         else:
-            # As arrays: of lists with a tombstone Arrow would ask pandas, and import it first, which takes seconds.
+            # They are arrays: for lists with a tombstone Arrow would ask pandas, whose import takes seconds.
             chunks = encode_batch(record_columns(bytes_array(values), bytes_array(keys), timestamps_ms=now_ms))
-        # Not checked as a client's would be: its keys are there, and its checksums were made a moment ago.
+        # They are not checked as a client's are: the keys are there, and the checksums were made a moment ago.
         whole_batch = b"".join(chunks)
         head, body = (
             memoryview(bytearray(whole_batch[:BATCH_HEADER_BYTES])),
@@ -155,7 +155,7 @@ class TermAppends(Generic[EntryT]):
         self._committed = committed
         self._failed = failed
         self._queue: deque[_Decision[EntryT]] = deque()
-        """Decisions that are not appended yet, in order."""
+        """The decisions that are not appended yet, in order."""
         self._large: deque[_Decision[EntryT]] = deque()
         """The large ones of them, which the thread encodes."""
         self._in_flight = 0
@@ -197,7 +197,7 @@ class TermAppends(Generic[EntryT]):
             self._encoding = None
 
     def _flush_soon(self) -> None:
-        """Append after whatever else the loop has at hand: it may be more of the same."""
+        """Append after all else that the loop has at hand: it may be more of the same."""
         if self._flushing is None and not self._is_over:
             self._flushing = asyncio.get_running_loop().call_soon(self._flush)
 

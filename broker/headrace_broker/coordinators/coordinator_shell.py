@@ -1,4 +1,4 @@
-"""One partition of an internal topic on this broker: its coordinator, and the log that the coordinator lives by.
+"""The coordinator of one partition of an internal topic on this broker, and the log that holds its decisions.
 
     waiting ── this broker leads ──> loading ── read to its end, writable ──> active
        └──── (after a pause where it failed) ──── another leads, an append or a read failed ──────┘
@@ -7,7 +7,7 @@ Runs as one task for as long as the partition is open here. `CoordinatorShell` c
 orders, at once, on the event loop; `coordinator_log` writes it. If that fails, or the core makes a mistake, the
 coordinator is deposed before anything else happens, and begins again from the log, which says what became of it. The
 shell is the same for groups and writers: each gives it a state machine, a codec, and a `NoticeHandler` that carries out
-what is neither written nor answered. `WaitingRequests` are those who wait for answers: requests by number, each
+what is neither written nor answered. `WaitingRequests` are the requests that wait for answers, by number, each
 answered once.
 
 Invariants: nothing is appended in another epoch than the one that the coordinator was elected in; what is told without
@@ -83,7 +83,7 @@ class WaitingRequests(Generic[ReplyT]):
 
     def answer(self, number: int, reply: ReplyT) -> None:
         answer = self._asked.pop(number)
-        # Whoever waited may have gone away meanwhile: then the future is cancelled.
+        # The waiter may have gone away meanwhile: then the future is cancelled.
         if not answer.done():
             answer.set_result(reply)
 
@@ -93,7 +93,7 @@ class WaitingRequests(Generic[ReplyT]):
             answer.set_exception(error)
 
     def refuse_all(self, error: HeadraceError) -> None:
-        """Refuse whoever is left: nobody else will answer them."""
+        """Refuse all requests that are left: nobody else will answer them."""
         for number in [*self._asked]:
             self.refuse(number, error)
 
@@ -193,11 +193,11 @@ class CoordinatorShell(Generic[EntryT, EventT, ReplyT, NoticeT]):
         """Return whether it went well: a coordinator that makes a mistake begins again."""
         try:
             orders = self._coordinator.step(event, monotonic_ms())
-            # What a commit releases is proven by it; what a deposed coordinator says is only that it is none.
+            # A commit proves what it releases; what a deposed coordinator says is only that it is none.
             problem = None if isinstance(event, Committed | Deposed) else self._problem(orders)
             for order in orders:
                 self._carry_out(order, problem)
-        except Exception:  # a mistake of our own: what is in memory may not be what the log says
+        except Exception:  # a mistake of ours: the memory may differ from the log
             if isinstance(event, Deposed):
                 raise
             _log.exception("%s: the coordinator failed", self.label)

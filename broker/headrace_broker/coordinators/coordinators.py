@@ -1,5 +1,5 @@
-"""All that this broker coordinates, groups and writers: a coordinator for each partition of an internal topic that is
-open here.
+"""The coordinators of this broker, of groups and of writers: one for each partition of an internal topic that is open
+here.
 
 `LocalCoordinators` are those of one internal topic. They are level-triggered, as the reconcile loop: whenever the
 cluster view or the holdings changed, they look which partitions there are. If the topic is out of sight (the API
@@ -70,7 +70,7 @@ from headrace_broker.coordinators.writer_coordinator import (
 from headrace_broker.partition.partition import Partition
 
 ROLL_SHARES_MAX = 8
-"""Partitions that one coordinator gives their shares at the same time."""
+"""The partitions that one coordinator gives their shares at the same time."""
 
 
 _log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class CoordinatorElsewhere:
     partition: PartitionId
     broker: BrokerId
     url: str
-    """Empty where it is not known."""
+    """The URL of the broker; empty where it is not known."""
 
     def error(self, why: str) -> NotCoordinatorError:
         said = f"this broker does not coordinate {self.label}; broker {self.broker} does{why}"
@@ -106,7 +106,7 @@ class LocalCoordinators(Generic[CoordinatorT]):
         make: Callable[[PartitionId, Partition], CoordinatorT],
     ) -> None:
         """`make` gives the coordinator of a partition that is open here, with what it must know before it begins.
-        `partitions_max`: what somebody adds to the topic coordinates nothing, else all would move."""
+        Partitions that somebody adds to the topic above `partitions_max` coordinate nothing, else all would move."""
         self._me = me
         self.topic_name = topic
         self._view = view
@@ -114,13 +114,13 @@ class LocalCoordinators(Generic[CoordinatorT]):
         self._partitions_max = partitions_max
         self._make: Callable[[PartitionId, Partition], CoordinatorT] = make
         self.on_topics: Callable[[list[Topic]], None] = lambda _: None
-        """Called with all topics that there are, before partitions are looked at."""
+        """The function that is called with all topics that there are, before partitions are looked at."""
         self.topic: Topic | None = None
         """The internal topic, as it was seen last."""
         self._here: dict[PartitionId, CoordinatorT] = {}
         self._tasks: dict[PartitionId, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        """Tasks that were cancelled, and are not done yet."""
+        """The tasks that were cancelled, and are not done yet."""
         self._stopped = False
         self._news = asyncio.Event()
 
@@ -143,7 +143,7 @@ class LocalCoordinators(Generic[CoordinatorT]):
             self._look_at(PartitionId(number))
 
     def drain(self) -> None:
-        """End all coordinators, as this broker is about to stop: whoever waits asks the next coordinator."""
+        """End all coordinators, as this broker is about to stop: waiting clients ask the next coordinator."""
         self._stopped = True
         for number in [*self._here]:
             self._end(number, "the broker stops")
@@ -172,7 +172,7 @@ class LocalCoordinators(Generic[CoordinatorT]):
         return CoordinatorElsewhere(label, partition, leader, self._view.url_of(leader))
 
     def find(self, partition: PartitionId) -> CoordinatorT | None:
-        """The coordinator of this partition, whether it is active or not; None where the partition is not open here."""
+        """Return the coordinator of this partition, active or not; None where the partition is not open here."""
         return self._here.get(partition)
 
     def all(self) -> Collection[CoordinatorT]:
@@ -180,7 +180,7 @@ class LocalCoordinators(Generic[CoordinatorT]):
 
     @property
     def is_loading(self) -> bool:
-        """Whether something may be coordinated here whose log is not read yet."""
+        """Return whether something may be coordinated here whose log is not read yet."""
         return any(each.shell.leads and not each.shell.is_active for each in self._here.values())
 
     @property
@@ -221,19 +221,19 @@ class LocalCoordinators(Generic[CoordinatorT]):
 
 
 _partition_of = lru_cache(GROUPS_PER_COORDINATOR_MAX)(coordinator_partition)
-"""Every request about a group asks for it."""
+"""The partition of a group: every request about the group asks for it."""
 
 
 class GroupCoordinators:
     def __init__(self, me: BrokerId, namespace: str, view: ClusterView, partitions: OpenPartitions) -> None:
-        """`namespace` is that of the brokers' Leases: the offsets topic is there."""
+        """Coordinate nothing yet; `namespace` is that of the brokers' Leases, with the offsets topic."""
         topic = TopicName(namespace, OFFSETS_TOPIC)
         self.local = LocalCoordinators(me, topic, view, partitions, OFFSETS_PARTITIONS, self._make)
         self.local.on_topics = self._look_at_topics
         self._view = view
         self.listeners: list[GroupsListener] = []
         self._seen: list[Topic] = []
-        """All topics, as they were looked at last."""
+        """The list of all topics, as they were looked at last."""
         self._sight = VisibleTopics()
         self._settings: dict[GroupName, GroupSettings] = {}
         self._names: dict[str, tuple[Mapping[str, TopicShape], Names]] = {}
@@ -351,7 +351,7 @@ class WriterCoordinators:
         reach: PartitionAccess,
         registry: CollectorRegistry,
     ) -> None:
-        """`namespace` is that of the brokers' Leases: both topics are there."""
+        """Coordinate nothing yet; `namespace` is that of the brokers' Leases, with both topics."""
         topic = TopicName(namespace, COMMITS_TOPIC)
         self.local = LocalCoordinators(me, topic, view, partitions, COMMITS_PARTITIONS, self._make)
         self.local.on_topics = self._look_at_topics
@@ -410,8 +410,8 @@ class CommitTopicMaker:
         self._writers = writers
 
     async def run(self) -> None:
-        """Make the topics when they are wanted, until this is cancelled. Whatever cannot be made is tried again while
-        somebody asks."""
+        """Make the topics when they are wanted, until this is cancelled. A topic that cannot be made is tried again
+        while somebody asks."""
         while True:
             await self._writers.wanted.wait()
             self._writers.wanted.clear()

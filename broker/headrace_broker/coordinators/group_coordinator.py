@@ -37,32 +37,32 @@ from headrace_broker.partition.partition import Partition
 
 
 class GroupsListener(Protocol):
-    """Each call returns at once, raises nothing, and asks nothing back of who calls it but `find` and `all`."""
+    """The listener of groups. Each call returns at once, raises nothing, and asks back only `find` and `all`."""
 
     def wanted(self, group: GroupName, group_type: GroupType) -> None:
-        """Somebody uses a group while the offsets topic is not there: it comes with the first ConsumerGroup.
+        """Note that somebody uses a group while the offsets topic is not there: it comes with the first ConsumerGroup.
 
         Told again and again for as long as clients try.
         """
 
     def began(self, groups: Collection[GroupName], took_s: float) -> None:
-        """This broker has begun to coordinate these, once it had read its log: what is shown of them may be old, and
-        the targets that stand in their status have yet to be offered."""
+        """Note that this broker has begun to coordinate these, once it had read its log: what is shown of them may be
+        old, and the targets in their status have yet to be offered."""
 
     def changed(self, group: GroupName) -> None:
-        """Members, epochs, assignments or offsets that were forgotten: it is to be shown anew.
+        """Note that members, epochs or assignments have changed, or offsets were forgotten: show the group anew.
 
-        Where `CoordinatedGroups.find` has it no more, it is dead: an auto-created ConsumerGroup goes.
+        A group that `CoordinatedGroups.find` no longer returns is dead: its auto-created ConsumerGroup is deleted.
         """
 
     def ignored(self, group: GroupName, reason: str) -> None:
-        """The target that was offered does not fit."""
+        """Note that the target that was offered does not fit."""
 
     def committed(self, group: GroupName, offsets: int) -> None:
-        """A commit of so many offsets was taken."""
+        """Note that a commit of so many offsets was taken."""
 
     def ended(self, groups: Collection[GroupName]) -> None:
-        """This broker coordinates these no more: whoever does will show them."""
+        """Note that this broker coordinates these no more: their next coordinator will show them."""
 
 
 class CoordinatedGroups(Protocol):
@@ -71,8 +71,8 @@ class CoordinatedGroups(Protocol):
     def configure(self, group: GroupName, settings: GroupSettings | None) -> None:
         """Take the settings of the ConsumerGroup, by the clock of `clock.monotonic_ms`; None: it is gone.
 
-        This is called for every group of the cluster, whoever coordinates it: the settings are kept for when this
-        broker does.
+        This is called for every group of the cluster, whichever broker coordinates it: the settings are kept for the
+        time when this broker does.
         """
 
     def offer(self, group: GroupName, target: TargetOffered) -> None:
@@ -106,7 +106,7 @@ class GroupCoordinator:
         self.shell: GroupShell = CoordinatorShell(partition, self.machine, OFFSETS_LOG, self)
         self._listeners = listeners
         self._commits: dict[int, tuple[GroupName, int]] = {}
-        """Commits that are not answered yet, and how many offsets each has."""
+        """The commits that are not answered yet, and how many offsets each has."""
 
     def ask(self, group: GroupName, request: Request) -> "asyncio.Future[Reply]":
         """Return the answer to come. It raises what the request is refused with."""

@@ -34,11 +34,11 @@ from headrace_broker.http.proxy import Proxy
 from headrace_broker.partition.partition import Partition
 
 GROUP_LAG_INTERVAL_MS = 5_000
-"""So often a coordinator asks leaders how far its groups are behind ..."""
+"""The interval in which a coordinator asks leaders how far its groups are behind ..."""
 GROUP_LAG_INTERVAL_MS_MIN = 1_000
-"""... and so soon at the earliest, for groups of which it has never asked."""
+"""... and the shortest time before it asks for groups of which it has never asked."""
 GROUP_LAG_PARTITIONS_MAX = 1 << 16
-"""Partitions that one broker asks about each time: the lag of groups that have others is not known."""
+"""The partitions that one broker asks about each time: the lag of groups that have others is not known."""
 
 
 _T = TypeVar("_T")
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SeenLag:
-    """Of one group, when it was last looked at; None: not known."""
+    """The lag of one group, when it was last looked at; None where a value is not known."""
 
     topics: Mapping[TopicUid, int | None] = field(default_factory=dict)
     partitions: Mapping[PartitionKey, int | None] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class SeenLag:
 
 
 def known_here(partitions: OpenPartitions, asked: Iterable[PartitionKey]) -> dict[PartitionKey, Watermarks]:
-    """Of those that this broker leads, as far as it may say what is the latest."""
+    """Return the watermarks of the partitions that this broker leads, as far as it knows the latest."""
     found = {}
     for key in asked:
         partition = partitions.find(key)
@@ -85,12 +85,12 @@ class GroupLags:
         self._groups = groups
         self._seen: dict[GroupName, SeenLag] = {}
         self._news = asyncio.Event()
-        """There may be a group of which nothing is known."""
+        """The event that there may be a group of which nothing is known."""
         self.on_change: Callable[[GroupName], None] = lambda _: None
-        """Called when the lag of one of its topics is another."""
+        """The function that is called when the lag of one of its topics has changed."""
 
     def of(self, group: GroupName) -> SeenLag | None:
-        """None where nobody has looked yet."""
+        """Return the lag that was last seen; None where nobody has looked yet."""
         return self._seen.get(group)
 
     def look_soon(self) -> None:
@@ -101,7 +101,7 @@ class GroupLags:
             self._seen.pop(group, None)
 
     async def run(self) -> None:
-        """For ever."""
+        """Ask again and again, until this is cancelled."""
         due_ms = 0
         while True:
             self._news.clear()
@@ -112,7 +112,7 @@ class GroupLags:
                 groups = [group for group in groups if group.image.name not in self._seen]
             try:
                 await self._look(groups)
-            except Exception:  # a mistake of our own must not end this
+            except Exception:  # a mistake of ours must not end this
                 _log.exception("the lag of %d groups is not known", len(groups))
             await asyncio.sleep(GROUP_LAG_INTERVAL_MS_MIN / 1000)
             with suppress(TimeoutError):
@@ -162,7 +162,7 @@ class GroupLags:
         return found
 
     async def _ask(self, broker: BrokerId, keys: Sequence[PartitionKey]) -> dict[PartitionKey, Watermarks]:
-        """What it says; less where it does not answer."""
+        """Return the watermarks that a broker tells; less where it does not answer."""
         found: dict[PartitionKey, Watermarks] = {}
         leader = _Leader(broker, self._view.url_of(broker))
         try:
@@ -193,7 +193,7 @@ def _partitions_of(shapes: Mapping[str, TopicShape]) -> Iterable[PartitionKey]:
 
 
 async def _in_turns(items: Iterable[_T]) -> AsyncIterator[list[_T]]:
-    """So many at a time; others have the event loop in between."""
+    """Yield so many at a time; others have the event loop in between."""
     left = iter(items)
     while some := [*islice(left, LOOK_ITEMS_MAX)]:
         yield some

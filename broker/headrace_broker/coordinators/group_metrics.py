@@ -23,7 +23,7 @@ from headrace_broker.metrics import Registration
 
 GROUPS_IN_METRICS_MAX = 2_000
 GROUP_LAG_SERIES_MAX = 20_000
-"""Groups of which a broker shows metrics, and partitions of which it shows their lag; more are only counted."""
+"""The groups of which a broker shows metrics, and the partitions of which it shows their lag; more are only counted."""
 
 
 _GROUP = ("namespace", "group")
@@ -45,14 +45,14 @@ class GroupWriteMetrics:
 @dataclass(slots=True)
 class _Counts:
     epoch: GroupEpoch = NO_GROUP_EPOCH
-    """The greatest that was seen."""
+    """The greatest epoch that was seen."""
     rebalances: int = 0
     commits: int = 0
     offsets: int = 0
 
 
 class GroupMetrics(Collector):
-    """A `GroupsListener`. One per process."""
+    """A `GroupsListener` that counts. One per process."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class GroupMetrics(Collector):
         registry.register(self)
 
     def wanted(self, group: GroupName, group_type: GroupType) -> None:
-        """It has no coordinator."""
+        """Ignore a group that has no coordinator."""
 
     def began(self, groups: Collection[GroupName], took_s: float) -> None:
         self._loading.observe(took_s)
@@ -89,7 +89,7 @@ class GroupMetrics(Collector):
         counts.epoch = epoch
 
     def ignored(self, group: GroupName, reason: str) -> None:
-        """The operator hears of it from the group's status."""
+        """Ignore the refusal: the operator hears of it from the group's status."""
 
     def committed(self, group: GroupName, offsets: int) -> None:
         counts = self._counts_of(group)

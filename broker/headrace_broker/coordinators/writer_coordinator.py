@@ -69,10 +69,10 @@ from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import DeleteQuery, Edge, OffsetsQuery, Place, ProduceQuery
 
 ROLL_BYTES = 4 << 20
-"""Of one request to a partition's leader, or one batch, whatever its size."""
+"""The bytes of one request to a partition's leader, or of one batch, whatever its size."""
 ROLL_RETRY_MS_MIN = 100
 ROLL_RETRY_MS_MAX = 5_000
-"""Pauses after what could not be written just now: for as long as it takes, because it is committed."""
+"""The longest pause after a write that failed: it is tried for as long as it takes, because it is committed."""
 
 
 class WriterMetrics:
@@ -107,7 +107,7 @@ Locate = Callable[[Place, Fence], Partition | Elsewhere]
 
 
 class PartitionAccess:
-    """Each call raises what the partition's leader says, and what `locate` raises."""
+    """The access to partitions. Each call raises what the partition's leader says, and what `locate` raises."""
 
     def __init__(self, locate: Locate, proxy: Proxy) -> None:
         self._locate = locate
@@ -133,7 +133,7 @@ class PartitionAccess:
     async def produce(self, place: Place, uid: TopicUid, batches: Sequence[RawBatch]) -> None:
         """Write these, until all that must have them have acknowledged them, those that were there before included.
 
-        They are committed: whatever bounds the topic sets by now, they are taken.
+        They are committed: they are taken whatever bounds the topic sets by now.
         """
         fence = Fence(topic_uid=uid)
         query = ProduceQuery(Acks.ALL, PRODUCE_TIMEOUT_MS_DEFAULT, fence, is_committed=True)
@@ -168,7 +168,7 @@ _log = logging.getLogger(__name__)
 
 
 class StagesLostError(Exception):
-    """Stages of a committed batch cannot be read any more."""
+    """The stages of a committed batch cannot be read any more."""
 
 
 class RollForward:

@@ -72,7 +72,7 @@ _TOPIC_RECORDS = re.compile(r"(?P<topic>/v1/namespaces/[^/]+/topics/[^/]+)/recor
 
 
 class UnknownPathError(RemoteError):
-    """No route has this path (HTTP 404)."""
+    """The path has no route (HTTP 404)."""
 
     code = "UnknownPath"
     status = 404
@@ -140,7 +140,7 @@ def _http_failure(request: web.Request, error: web.HTTPException) -> HeadraceErr
 
 def _method_not_allowed(request: web.Request, error: web.HTTPMethodNotAllowed) -> MethodNotAllowedError:
     said = f"{request.method} {request.path}: this path takes {_allowed(error)}"
-    # Records are read where they have offsets: whoever produced to a topic looks for them under the same path first.
+    # Records are read where they have offsets, but a client that produced to a topic first looks under its path.
     topic = _TOPIC_RECORDS.fullmatch(request.path)
     if topic is not None:
         said += f"; records are read and deleted at {topic['topic']}/partitions/{{partition}}/records"
@@ -187,7 +187,7 @@ class HealthRoutes:
         return web.Response(text="ok\n")
 
     async def metrics(self, _: web.Request) -> web.StreamResponse:
-        """GET /metrics: Prometheus' text format. To write that down takes much longer than to look."""
+        """GET /metrics: Prometheus' text format. Writing it down takes much longer than the look at the numbers."""
         seen = _SeenMetrics([*self._metrics.registry.collect()])
         body = await asyncio.to_thread(generate_latest, seen)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -259,7 +259,7 @@ def _content_type(request: web.Request) -> str:
 
 
 def _stream_body(request: web.Request) -> RequestBody:
-    """Raises InvalidRequestError."""
+    """Return the request's body, as a stream. Raises InvalidRequestError."""
     if _content_type(request) not in (SESSION, REPLICATION):
         content_type = request.headers.get("Content-Type", "")
         raise InvalidRequestError(f"Content-Type {content_type!r}: must be {SESSION}", field="Content-Type")
@@ -284,7 +284,7 @@ _WRITER = "/v1/namespaces/{namespace}/writers/{writer}"
 _CONTROL = "/v1/brokers/"
 _HEARTBEAT = "/heartbeat"
 ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Answered under any load: whoever watches over a broker must not take a busy one for a dead one."""
+"""The paths that are answered under any load: a monitor must not take a busy broker for a dead one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ class Components:
     followers: ServedStreams
 
     def drain(self) -> None:
-        """This broker is about to stop: what would go on for ever ends. Its partitions drain by themselves."""
+        """End what would go on for ever, because this broker is about to stop. Its partitions drain by themselves."""
         self.proxy.drain()
         self.groups.local.drain()
         self.writers.local.drain()
@@ -320,7 +320,8 @@ class Components:
 
 
 def broker_app(parts: Components, own_names: frozenset[str] | None = None) -> web.Application:
-    """`own_names`: of a broker for this machine alone, beside those of loopback; None: any name may lead to it."""
+    """Make the application; `own_names` beside loopback are those of a broker for this machine alone, None: any
+    name."""
     me, view, callers, internal, locator = parts.me, parts.view, parts.callers, parts.internal, parts.locator
     admission, metrics, proxy = parts.admission, parts.metrics, parts.proxy
     peers, json_bodies = Peers(me, view, proxy), JsonBodies(callers, admission)
@@ -382,7 +383,7 @@ def broker_app(parts: Components, own_names: frozenset[str] | None = None) -> we
 
 
 def _around(callers: Callers, admission: Admission, metrics: Metrics, own_names: frozenset[str] | None) -> Middleware:
-    """Admits, times, compresses, and answers failures: in one middleware, because each more costs every request.
+    """Admit, time, compress, and answer failures: in one middleware, because each more costs every request.
 
     What a web page has a browser send is refused (`core.browsers`).
     """
@@ -408,7 +409,7 @@ def _around(callers: Callers, admission: Admission, metrics: Metrics, own_names:
 
 
 def _check_sender(request: web.Request, own_names: frozenset[str] | None) -> None:
-    """Raises ForeignPageError."""
+    """Check that no web page of another site sends this. Raises ForeignPageError."""
     headers = request.headers
     why = why_not_here(headers.get("Host", ""), own_names) if own_names is not None else None
     if why is None and request.method not in SAFE_METHODS:
@@ -421,7 +422,7 @@ def _counted(admission: Admission, request: web.Request) -> Requests:
     """Return the requests among which it is counted: each kind may be full without the others."""
     path = request.path
     if path.startswith(_CONTROL):
-        # What has a body is counted once that is there (`uploads.Questions`).
+        # A request with a body is counted once the body is there (`uploads.Questions`).
         return admission.control if request.method in ("GET", "HEAD") else admission.others
     if request.method == "POST" and path.endswith(_HEARTBEAT):
         return admission.heartbeats
@@ -429,5 +430,5 @@ def _counted(admission: Admission, request: web.Request) -> Requests:
 
 
 def _verb(request: web.Request) -> str:
-    """The method; a stream that goes on for as long as its client likes is told apart, as Kubernetes does."""
+    """Return the method; a stream that goes on for as long as its client likes is told apart, as Kubernetes does."""
     return "WATCH" if request.method == "GET" and request.query.get("watch") == "true" else request.method

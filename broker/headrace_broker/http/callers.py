@@ -1,8 +1,8 @@
 """The senders of requests, and what each of them takes of the load that this broker accepts.
 
 A client is known by its address. Another broker brings the key of its Lease: it asks for itself, and is counted with
-nobody, or it passes on the request of a client, which is counted for the address that the broker says. Whoever brings
-a key that no Lease has is taken for a client, whatever it says. One per process.
+nobody, or it passes on the request of a client, which is counted for the address that the broker says. A sender with a
+key that no Lease has is taken for a client, whatever it says. One per process.
 """
 
 from ipaddress import ip_address
@@ -31,22 +31,22 @@ class Callers:
         return key is not None and self._view.has_peer_key(key)
 
     def address(self, request: web.Request) -> str:
-        """The address of whoever asked first: as another broker says it, which must be an address, or the sender's."""
+        """Return the first sender's address: as another broker says it, which must be an address, or the sender's."""
         return (passed_on_for(request) if self.is_broker(request) else None) or request.remote or "1"
 
     def holder(self, request: web.Request) -> str | None:
-        """The client in whose share the request is counted; None where another broker asks for itself."""
+        """Return the client in whose share the request is counted; None where another broker asks for itself."""
         if not self.is_broker(request):
             return holder_of(request.remote or "unknown")
         address = passed_on_for(request)
         return holder_of(address) if address is not None else None
 
     def body_share(self, request: web.Request) -> BudgetShare:
-        """The share of what bodies of requests may take."""
+        """Return the share of what bodies of requests may take."""
         return self._admission.bodies.share(self.holder(request))
 
     def answer_share(self, request: web.Request) -> BudgetShare:
-        """The share of what answers may take."""
+        """Return the share of what answers may take."""
         return self._admission.answers.share(self.holder(request))
 
     def take_new_group(self, request: web.Request) -> None:
@@ -55,7 +55,7 @@ class Callers:
 
 
 def passed_on_for(request: web.Request) -> str | None:
-    """The address of the client that another broker asks for; None where it says none."""
+    """Return the address of the client that another broker asks for; None where it says none."""
     said = request.headers.get(PROXIED_HEADER, "")
     try:
         return str(ip_address(said))

@@ -1,5 +1,5 @@
-"""Requests to one broker about itself (/v1/brokers/ID/...), by the operator, by `headrace cluster recover` and by
-coordinators. Any broker passes such a request on, so that whoever reaches one of them reaches all.
+"""The requests to one broker about itself (/v1/brokers/ID/...) by the operator, by `headrace cluster recover` and by
+coordinators. Any broker passes such a request on, so that a sender who reaches one of them reaches all.
 
 held: what a broker holds and which epochs it knows. promises: what it holds of partitions in which nobody can lead;
 `headrace.core.control.promises` says what an answer means. Partitions that are not open here, or of which this broker
@@ -57,7 +57,7 @@ class Peers:
     async def forward(
         self, request: web.Request, broker: BrokerId, body: Chunks, timeout_ms: int
     ) -> web.Response | None:
-        """The broker's answer; None where it is this one. Raises NotReadyError, UnknownBrokerError."""
+        """Return the broker's answer; None where it is this one. Raises NotReadyError, UnknownBrokerError."""
         self._view.check_complete()
         lease = self._view.lease(broker)
         if lease is None:

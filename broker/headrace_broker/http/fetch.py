@@ -4,8 +4,8 @@ leads.
 A watch may go on for days and be silent for most of them: it keeps no records once they are written, which is why names
 are deleted below. A mistake that shows before the first byte is a problem document, as for any request. After it there
 are two ends: the response ends as it should (enough records, or the broker drains: ask the next one), or it is broken
-off (`bridge.break_off`), and whoever asks again from where the stream ended is told why. A client that leaves cancels
-the handler.
+off (`bridge.break_off`), and a client that asks again from where the stream ended is told why. A client that leaves
+cancels the handler.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ OFFSETS_TIMEOUT_MS = 10_000
 
 
 def fetch_headers(fetched: FetchedBatches, next_offset: Offset) -> dict[str, str]:
-    """`next_offset`: where the next request goes on; of a stream, where it begins."""
+    """Return the headers. `next_offset` is where the next request goes on; for a stream, where it begins."""
     end = fetched.high_watermark
     return {
         "Headrace-Next-Offset": str(next_offset),
@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 
 
 class WatchResponses:
-    """Makes the responses that go on, here or at the leader."""
+    """A maker of the responses that go on, here or at the leader."""
 
     def __init__(
         self, callers: Callers, watches: OpenWatches, admission: Admission, metrics: Metrics, proxy: Proxy
@@ -78,7 +78,7 @@ class WatchResponses:
     async def send(
         self, request: web.Request, target: Partition | Elsewhere, query: WatchQuery, body_format: BodyFormat
     ) -> web.StreamResponse:
-        """Raises HeadraceError where the stream cannot begin."""
+        """Send the stream. Raises HeadraceError where it cannot begin."""
         with self._watches.one_more(self._callers.holder(request)):
             if isinstance(target, Elsewhere):
                 # A leader that has missed two heartbeats is taken for dead.
@@ -102,7 +102,7 @@ class WatchResponses:
 
 
 class _WatchStream:
-    """One response on its way."""
+    """A response that is on its way."""
 
     def __init__(
         self, metrics: Metrics, request: web.Request, place: Place, first: WatchedPiece, body_format: BodyFormat
@@ -119,7 +119,7 @@ class _WatchStream:
 
     async def send(self, buffers: AsyncIterator[Buffer]) -> web.StreamResponse:
         try:
-            beginning = await anext(buffers)  # What is damaged is refused before the head is out.
+            beginning = await anext(buffers)  # Damage is refused before the head is out.
         except UnreadableBatchError as error:
             raise with_place(error, self._place) from error
         await self._response.prepare(self._request)
@@ -141,7 +141,7 @@ class _WatchStream:
         return self._response
 
     async def _write(self, buffer: Buffer) -> None:
-        """Waits while the client does not take what was written before."""
+        """Write a buffer, and wait while the client does not take what was written before."""
         if not buffer:
             return
         if self._deflater is not None:
@@ -188,7 +188,7 @@ async def _count(piece: WatchedPiece, share: BudgetShare, batch_bytes_max: int) 
 
 
 async def _lines_of(piece: WatchedPiece, query: WatchQuery) -> AsyncIterator[bytes]:
-    """At least one buffer, be it empty."""
+    """Yield at least one buffer, which may be empty."""
     if not piece.fetched.buffers:
         yield b""
         return
@@ -239,7 +239,7 @@ class FetchRoute:
                         response = await self._response(request, await fetched, query, body_format, share)
                     except UnreadableBatchError as error:
                         raise with_place(error, place) from error
-            # Sent from here: what is on its way counts until it is gone.
+            # It is sent from here, because what is on its way counts until it is gone.
             await response.prepare(request)
             await response.write_eof()
             return response
@@ -264,7 +264,7 @@ class FetchRoute:
         whole = await compressed(request, web.Response(body=body, headers=headers))
         assert isinstance(whole.body, bytes), "as it was made"
         share.resize(len(whole.body))
-        # In pieces, because a socket copies what it does not take at once.
+        # It is written in pieces, because a socket copies what it does not take at once.
         return BuffersResponse([whole.body], content_type=body_format.value, headers=whole.headers)
 
 

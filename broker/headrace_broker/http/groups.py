@@ -1,4 +1,4 @@
-"""Requests about consumer groups: passed on to their coordinator, or decided here (`headrace_broker.coordinators`).
+"""The requests about consumer groups: passed on to their coordinator, or decided here (`headrace_broker.coordinators`).
 
 The bodies are those of `headrace.core.groups.requests`. Their bytes are counted until they are answered: so long the
 coordinator holds what they said. A heartbeat that waits for news holds none, and is counted among heartbeats alone
@@ -96,11 +96,11 @@ class GroupForwarding:
         self._proxy = proxy
         self._sleep = sleep
         self._heartbeats = 0
-        """That other brokers have yet to answer, and that may wait there."""
+        """The number of heartbeats that other brokers have yet to answer, and that may wait there."""
         self._others = 0
 
     async def heartbeat(self, request: web.Request, target: CoordinatorElsewhere, chunks: Chunks) -> web.Response:
-        """Raises what `other` raises."""
+        """Pass a heartbeat on. Raises what `other` raises."""
         if self._heartbeats < GROUP_HEARTBEATS_PASSED_ON_MAX:
             self._heartbeats += 1
             try:
@@ -115,7 +115,7 @@ class GroupForwarding:
         return answer
 
     async def other(self, request: web.Request, target: CoordinatorElsewhere, chunks: Chunks) -> web.Response:
-        """Raises NotCoordinatorError where the other brokers have as many to answer as may be."""
+        """Pass a request on. Raises NotCoordinatorError where other brokers have as many to answer as may be."""
         if self._others >= GROUP_REQUESTS_PASSED_ON_MAX:
             raise target.error("; ask there: this one passes on as many requests about groups as it may")
         self._others += 1
@@ -172,7 +172,7 @@ class GroupsRoute:
         return await self._json.answer_of_many(request, len(found), lambda: groups_object(found.values(), unreachable))
 
     async def _summaries(self, namespace: str) -> list[GroupSummary]:
-        """Others have the event loop in between: there may be many thousands, of all namespaces."""
+        """Return a namespace's groups. Others have the event loop in between: there may be many thousands in all."""
         found: list[GroupSummary] = []
         for at, group in enumerate(self._groups.all(), 1):
             image = group.image
@@ -186,7 +186,7 @@ class GroupsRoute:
     async def _ask(
         self, request: web.Request, peer: Peer
     ) -> tuple[tuple[GroupSummary, ...], tuple[BrokerId, ...]] | None:
-        """None where it cannot be had."""
+        """Ask another broker for its groups; None where the answer cannot be had."""
         try:
             answer = await self._proxy.send(
                 peer, "GET", request.path, headers={}, body=(), timeout_ms=GROUP_LIST_TIMEOUT_MS
@@ -202,7 +202,7 @@ def _parsed(answer: web.Response) -> tuple[tuple[GroupSummary, ...], tuple[Broke
 
 _Topics = Mapping[str, TopicShape]
 _Parse = Callable[[object, int, _Topics], Request]
-"""From the body, the request's number, and the topics of the group's namespace."""
+"""A function that makes the request of the body, the request's number, and the topics of the group's namespace."""
 
 
 class GroupRoutes:
@@ -293,7 +293,7 @@ class GroupRoutes:
         return await self._ask_with_body(request, self._used(request), parse_reset)
 
     def _named(self, request: web.Request, *, query: bool = True) -> GroupName:
-        """Raises InvalidRequestError, NotReadyError. `query`: that none is taken is checked as well."""
+        """Return the group's name; `query`: check that none is given. Raises InvalidRequestError, NotReadyError."""
         if query:
             parse_no_query(request.query)
         group = parse_group(request.match_info)
@@ -309,7 +309,7 @@ class GroupRoutes:
     async def _ask_with_body(
         self, request: web.Request, group: GroupName, parse: _Parse, *, waits: bool = False
     ) -> web.StreamResponse:
-        """`waits`: a heartbeat, of which nothing is held while it does."""
+        """Ask the coordinator with the request's body; `waits`: a heartbeat, which is not held while it waits."""
         self._groups.locate(group)  # what needs no body is found out before one is read
         with self._json.body_share(request) as share:
             chunks = await take_body(request, share, GROUP_BODY_BYTES_MAX)
@@ -340,14 +340,14 @@ class GroupRoutes:
         return await self._json.answer_of_many(request, _items(reply), lambda: reply_object(reply, names))
 
     async def _ask_here(self, target: GroupCoordinator, group: GroupName, asked: Request) -> Reply:
-        """The answer, once all that was decided before is committed. Raises what it is refused with."""
+        """Return the answer, once all that was decided before is committed. Raises the refusal of the request."""
         try:
             return await target.ask(group, asked)
         except NotCoordinatorError as error:
             raise self._with_leader(group, error) from error
 
     def _with_leader(self, group: GroupName, error: NotCoordinatorError) -> NotCoordinatorError:
-        """The same error; where another broker coordinates, with its address."""
+        """Return the same error; where another broker coordinates, with its address."""
         try:
             target = self._groups.locate(group)
         except HeadraceError:

@@ -29,7 +29,7 @@ _JSON = "application/json"
 
 
 def json_answer(document: Any, status: int = 200) -> web.Response:
-    """One line: terminals show it whole."""
+    """Return a document as one line, which terminals show whole."""
     return web.Response(status=status, body=json.dumps(document).encode() + b"\n", content_type=_JSON)
 
 
@@ -39,7 +39,7 @@ class JsonBodies:
         self._admission = admission
 
     def body_share(self, request: web.Request) -> BudgetShare:
-        """The share that the body of the request is counted in."""
+        """Return the share that the body of the request is counted in."""
         return self._callers.body_share(request)
 
     async def parsed(self, chunks: Chunks, parse: Callable[[Any], T]) -> T:
@@ -53,7 +53,7 @@ class JsonBodies:
     async def answer_of_many(
         self, request: web.Request, items: int, make: Callable[[], dict[str, Any]]
     ) -> web.StreamResponse:
-        """`make` the document, of so many items; nothing else changes what it is made of. Raises ThrottledError."""
+        """Answer with the document of so many items from `make`; its source must not change. Raises ThrottledError."""
         if items <= JSON_INLINE_ITEMS_MAX:
             return json_answer(make())
         with self._callers.answer_share(request) as share:
@@ -65,14 +65,14 @@ class JsonBodies:
             assert isinstance(whole.body, bytes), "as it was made"
             share.resize(len(whole.body))
             response = BuffersResponse([whole.body], content_type=_JSON, headers=whole.headers)
-            # Sent from here: what is on its way counts until it is gone.
+            # It is sent from here, because what is on its way counts until it is gone.
             await response.prepare(request)
             await response.write_eof()
             return response
 
 
 def _document(chunks: Chunks) -> Any:
-    """Raises InvalidRequestError."""
+    """Return the JSON document. Raises InvalidRequestError."""
     try:
         return json.loads(b"".join(chunks))
     except (ValueError, RecursionError) as error:

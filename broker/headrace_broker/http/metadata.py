@@ -1,4 +1,4 @@
-"""GET of what the cluster is made of: brokers, topics, who leads. Answered from the cluster view, by any broker."""
+"""The routes that tell what the cluster is made of: brokers, topics, leaders. Any broker answers them from its view."""
 
 from typing import Any
 from urllib.parse import urlsplit

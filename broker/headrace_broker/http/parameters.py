@@ -1,4 +1,4 @@
-"""Queries, read strictly: every refusal names the field, the value and the rule (HTTP 400).
+"""The queries, read strictly: every refusal names the field, the value and the rule (HTTP 400).
 
 The results are typed; nothing behind this module sees a raw parameter. Parameters that a route does not know are
 refused, so that a typing error never changes silently what is asked for.
@@ -63,7 +63,7 @@ def parse_place(path: Mapping[str, str]) -> Place:
 
 
 def parse_group(path: Mapping[str, str]) -> GroupName:
-    """Raises InvalidRequestError for what cannot be a ConsumerGroup."""
+    """Return the group's name. Raises InvalidRequestError for what cannot be a ConsumerGroup."""
     group = GroupName(path["namespace"], path["group"])
     for field, problem in (
         ("namespace", namespace_problem(group.namespace)),
@@ -107,7 +107,7 @@ def parse_no_query(query: MultiMapping[str]) -> None:
 
 
 def parse_held(query: MultiMapping[str]) -> frozenset[TopicUid] | None:
-    """The topics that are asked about, several separated by commas; None: all."""
+    """Return the topics that are asked about, several separated by commas; None means all."""
     read = _query(query)
     listed = read.finished(_topic_uid(read))
     if listed is None:
@@ -132,13 +132,13 @@ def parse_produce(query: MultiMapping[str]) -> ProduceQuery:
 
 
 def parse_spread(query: MultiMapping[str]) -> ProduceQuery:
-    """As `parse_produce`, where the broker chooses the partitions: a leader epoch would name none."""
+    """Parse as `parse_produce` does, where the broker chooses the partitions: a leader epoch would name none."""
     read = _query(query)
     return read.finished(ProduceQuery(_acks(read), _timeout_ms(read), Fence(_topic_uid(read))))
 
 
 def parse_fetch(query: MultiMapping[str]) -> FetchQuery | WatchQuery:
-    """Of one answer, or with `watch=true` of a stream of them."""
+    """Parse the query of one answer, or with `watch=true` of a stream of them."""
     read = _query(query)
     if _is_on(read, "watch"):
         return _parse_watch(read)
@@ -182,19 +182,19 @@ def parse_offsets(query: MultiMapping[str]) -> OffsetsQuery:
 
 
 def parse_leave(query: MultiMapping[str]) -> bool:
-    """Whether the member will be back."""
+    """Return whether the member will be back."""
     read = _query(query)
     return read.finished(_is_on(read, "away"))
 
 
 def parse_group_type(query: MultiMapping[str]) -> GroupType:
-    """What the group is to be, where this is its first use."""
+    """Return the type that the group is to have, where this is its first use."""
     read = _query(query)
     return read.finished(read.one_of("type", GroupType, GroupType.CONSUMER))
 
 
 def parse_topics_asked(query: MultiMapping[str]) -> list[str]:
-    """Names of topics, none or several."""
+    """Return the names of topics, none or several."""
     names = query.getall("topic", [])
     others = MultiDict((name, value) for name, value in query.items() if name != "topic")
     return _query(others).finished(names)
@@ -211,7 +211,7 @@ class Parameters(Fields):
             raise InvalidRequestError(f"{name}: {why}", field=name)
 
     def _whole(self, value: str | None) -> int | None:
-        # Not isdecimal() alone, which takes other scripts' digits; 20 digits hold every int64.
+        # isdecimal() alone would take other scripts' digits; 20 digits hold every int64.
         if value is not None and value.isascii() and value.isdecimal() and len(value) <= 20:
             return int(value)
         return None
@@ -223,7 +223,7 @@ class Parameters(Fields):
 
 
 def _query(query: MultiMapping[str]) -> Parameters:
-    """Raises InvalidRequestError for a parameter that is given twice."""
+    """Return the parameters. Raises InvalidRequestError for one that is given twice."""
     said = dict(query)
     if len(said) < len(query):
         name = next(name for name in query if len(query.getall(name)) > 1)

@@ -103,7 +103,7 @@ class ProduceRoute:
         )
         if _is_binary(body_format):
             batches = parse()
-            if not query.is_committed:  # Staged ones were looked into when they were staged.
+            if not query.is_committed:  # Staged batches were checked when they were staged.
                 await check_batches(batches, self._admission)
             return batches
         async with self._admission.converting(sum(map(len, chunks))):
@@ -118,7 +118,7 @@ def _is_binary(body_format: BodyFormat) -> bool:
 
 
 def _query_of(request: web.Request) -> ProduceQuery:
-    """Producers ask for the same again and again."""
+    """Return the parsed query: producers send the same one again and again."""
     text = request.rel_url.raw_query_string
     return _remembered_query(text) if len(text) <= _REMEMBERED_CHARACTERS else parse_produce(request.query)
 
@@ -129,7 +129,7 @@ def _remembered_query(text: str) -> ProduceQuery:
 
 
 def _answer(partition: Partition, written: AppendedBatches, epoch: LeaderEpoch, more: str) -> web.Response:
-    # Written out: a JSON encoder costs as much as the append.
+    # This is written out: a JSON encoder costs as much as the append.
     body = _ANSWER % (
         partition.place.partition,
         written.first_offset,
@@ -147,7 +147,7 @@ def _results(written: AppendedBatches) -> str:
 
 
 def warnings_of(strange: Iterable[tuple[Strange, str]]) -> dict[str, Any]:
-    """The member of an answer that tells of them; none where there are none."""
+    """Return the member of an answer that warns of these records; empty where there are none."""
     told = [{"reason": reason.value, "records": records, "message": said} for (reason, records), said in strange]
     return {"warnings": told} if told else {}
 
@@ -212,7 +212,7 @@ class SpreadRoute:
     async def _produce(
         self, topic: Topic, share: _PartitionShare, query: ProduceQuery, client: str
     ) -> Offset | HeadraceError:
-        """Offset of the first record of the share, or why it is not written."""
+        """Return the offset of the first record of the share, or the error why it is not written."""
         limit = topic.spec.max_message_bytes
         try:
             body = await asyncio.to_thread(encode_records, share.records, limit)

@@ -1,4 +1,4 @@
-"""Requests to other brokers: those of clients, passed on to the partition's leader, and this broker's own.
+"""The requests to other brokers: those of clients, passed on to the partition's leader, and this broker's own.
 
 Any broker takes any request. One hop only: a request that was passed on already is refused with the leader that this
 broker knows, so that two brokers with different views never bounce it. One pooled HTTP/2 connection per leader, for the
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 NO_CLIENT = "1"
 """The value in place of an address, where a broker asks for itself."""
 _FORWARDED = ("content-type", "accept", "accept-encoding")
-"""Not the coding of the body, which is decoded before it is passed on."""
+"""The headers that are passed on; the body's coding is not, because the body is decoded before."""
 _RETURNED = ("content-type", "content-encoding", "vary", "retry-after", "allow", "accept-encoding")
 
 
@@ -51,7 +51,7 @@ class Target(Protocol):
 
     @property
     def url(self) -> str:
-        """Empty where it is not known."""
+        """Return the broker's URL; empty where it is not known."""
 
     def error(self, why: str) -> HeadraceError:
         """Make the error for the client where the broker's answer cannot be had; `why` goes on from a sentence."""
@@ -59,11 +59,11 @@ class Target(Protocol):
 
 class Proxy:
     def __init__(self, transport: AsyncTransport, peer_key: str = "") -> None:
-        """`peer_key`: as in this broker's Lease; without one, others take it for a client."""
+        """Use `transport`; `peer_key` is in this broker's Lease: without it others take the broker for a client."""
         self._transport = transport
         self._peer_key = peer_key
         self._streams: set[AsyncResponse] = set()
-        """Answers that are passed on while they come."""
+        """The answers that are passed on while they come."""
         self._draining = False
 
     async def forward(
@@ -74,7 +74,7 @@ class Proxy:
         timeout_ms: int,
         share: BudgetShare | None = None,
     ) -> web.Response:
-        """The other broker's answer, counted in `share`. Raises the target's error where it cannot be had."""
+        """Return the other broker's answer, counted in `share`. Raises the target's error where it cannot be had."""
         headers = _forwarded(request, elsewhere)
         with _reaching(elsewhere):
             headers[PROXIED_HEADER.lower()] = request.remote or NO_CLIENT
@@ -119,9 +119,9 @@ class Proxy:
         )
 
     async def relay(self, request: web.Request, elsewhere: Target, silence_ms: int) -> web.StreamResponse:
-        """A stream of another broker's, passed on as it comes; broken off where it breaks off or falls silent.
+        """Pass on a stream of another broker's as it comes; break it off where it breaks off or falls silent.
 
-        Raises the target's error where it cannot be had. What the other broker refuses is its answer.
+        Raises the target's error where it cannot be had. A refusal by the other broker is its answer.
         """
         headers = _forwarded(request, elsewhere)
         headers |= {PROXIED_HEADER.lower(): request.remote or NO_CLIENT, **self._signed()}
@@ -158,14 +158,14 @@ class Proxy:
         return {PEER_KEY_HEADER.lower(): self._peer_key} if self._peer_key else {}
 
     def drain(self) -> None:
-        """Break off what is passed on: its clients ask another broker."""
+        """Break off the streams that are passed on: their clients ask another broker."""
         self._draining = True
         for answer in self._streams:
             answer.cancel()
 
 
 def _forwarded(request: web.Request, elsewhere: Target) -> dict[str, str]:
-    """Headers for the other broker. Raises the target's error where the request was passed on once already."""
+    """Return the headers for the other broker. Raises the target's error where the request was passed on already."""
     if PROXIED_HEADER in request.headers:
         raise elsewhere.error("; the request was passed on once already")
     return {name: request.headers[name] for name in _FORWARDED if name in request.headers}
@@ -204,7 +204,7 @@ _BATCHES = BodyFormat.BATCHES.value
 async def produce_there(
     proxy: Proxy, target: Elsewhere, query: ProduceQuery, body: Sequence[bytes | memoryview], client: str = NO_CLIENT
 ) -> Offset:
-    """Offset of the first record of these batches. `client`: the address of whoever they are of."""
+    """Return the offset of the first record of these batches; `client` is the address of their sender."""
     asked = {"acks": query.acks.value, "timeoutMs": query.timeout_ms, **_fenced(query.fence)}
     if query.is_committed:
         asked["committed"] = "true"
@@ -215,7 +215,7 @@ async def produce_there(
 
 
 async def fetch_there(proxy: Proxy, target: Elsewhere, offset: Offset, max_bytes: int, fence: Fence) -> memoryview:
-    """Whole batches, from that which `offset` is in."""
+    """Return whole batches, from the one that holds `offset`."""
     path = _partition_path(target, "records", {"offset": offset, "maxBytes": max_bytes, **_fenced(fence)})
     headers = {"accept": _BATCHES}
     answer = await proxy.send(target, "GET", path, headers=headers, body=(), timeout_ms=PRODUCE_TIMEOUT_MS_DEFAULT)
@@ -248,7 +248,7 @@ def _partition_path(target: Elsewhere, resource: str, query: Mapping[str, str | 
 
 
 def _document(answer: web.Response) -> dict[str, Any]:
-    """Raises the error that a problem document names."""
+    """Return the document of an answer. Raises the error that a problem document names."""
     document: dict[str, Any] = json.loads(answer.text or "{}")
     if answer.status >= 300:
         raise from_problem(document, answer.status)

@@ -1,4 +1,4 @@
-"""Records in bodies: JSON and NDJSON to batches on the way in, batches to JSON and NDJSON on the way out; and gzip.
+"""The records in bodies: JSON and NDJSON to batches on the way in, batches to both on the way out; and gzip.
 
 pyarrow is loaded with the first body that needs it: a broker that serves binary clients only never pays for it. All of
 this may take long for large bodies and runs in a thread; nothing here touches a partition.
@@ -26,13 +26,13 @@ from headrace_broker.partition.fetch import Buffer, FetchedBatches
 from headrace_broker.partition.queries import Place, ValueFormat
 
 JSON_FETCH_BYTES_MAX = 64 << 20
-"""Records of one JSON or NDJSON answer: compressed batches may be many times as large as the bytes that were read."""
+"""The records of one JSON or NDJSON answer: compressed batches may be many times as large as the bytes read."""
 WATCH_LINES_BYTES = 256 << 10
-"""NDJSON that a stream makes at a time."""
+"""The bytes of NDJSON that a stream makes at a time."""
 
 
 class BodyFormat(StrEnum):
-    """By media type."""
+    """The formats of bodies, by media type."""
 
     BATCHES = "application/vnd.headrace.batch"
     JSON = "application/json"
@@ -43,7 +43,7 @@ _MEDIA_TYPES = ", ".join(BodyFormat)
 
 
 def content_format(content_type: str) -> BodyFormat:
-    """Of a request's body. Raises InvalidRequestError."""
+    """Return the format of a request's body. Raises InvalidRequestError."""
     try:
         return BodyFormat(content_type.partition(";")[0].strip().lower())
     except ValueError:
@@ -55,7 +55,8 @@ def content_format(content_type: str) -> BodyFormat:
 
 
 def accepted_format(accept: str) -> BodyFormat:
-    """Of the answer: the first media type that is offered; JSON where anything will do. Raises InvalidRequestError."""
+    """Return the answer's format: the first media type offered; JSON where anything will do. Raises
+    InvalidRequestError."""
     for part in accept.split(","):
         media_type = part.partition(";")[0].strip().lower()
         if media_type in ("", "*/*", "application/*"):
@@ -78,7 +79,7 @@ def parse_records(chunks: Sequence[Buffer], body_format: BodyFormat, now_ms: int
 def encode_records(records: Sequence[RecordContent], batch_bytes_max: int) -> list[memoryview]:
     """Batches as a producer would send them, as many as it takes to keep each below the limit.
 
-    A single record that is over it stays as it is, and is refused with the check of the batches.
+    A single record above the limit stays as it is, and the check of the batches refuses it.
     """
     from headrace.core.records.columns import columns_of, encode_batch
 
@@ -97,17 +98,17 @@ def parse_batches(
     now_ms: int,
     are_committed: bool = False,
 ) -> list[RawBatch]:
-    """The body's batches, checked. Raises CorruptBatchError, BatchTooLargeError, InvalidRequestError."""
+    """Return the body's batches, checked. Raises CorruptBatchError, BatchTooLargeError, InvalidRequestError."""
     if body_format is not BodyFormat.BATCHES:
         chunks = encode_records(parse_records(chunks, body_format, now_ms), batch_bytes_max)
     return split_batches(chunks, batch_bytes_max=batch_bytes_max, are_committed=are_committed)
 
 
 def unpacked_bytes_of(fetched: FetchedBatches, batch_bytes_max: int) -> int:
-    """What the largest of the batches is in memory once it is decompressed: one after the other is made JSON of.
+    """Return the size of the largest batch once it is decompressed: JSON is made of one after the other.
 
-    Raises BatchTooLargeError for one over the limit, which few bytes may be, and CorruptBatchError. One that nobody can
-    decode is found when it is its turn.
+    Raises CorruptBatchError, and BatchTooLargeError for a batch over the limit, which may be few bytes as compressed. A
+    batch that nobody can decode is found when it is its turn.
     """
     largest = 0
     for buffer in fetched.buffers:
@@ -121,7 +122,7 @@ def unpacked_bytes_of(fetched: FetchedBatches, batch_bytes_max: int) -> int:
 
 
 def _unpacked_bytes(batch: memoryview, header: BatchHeader) -> int:
-    """0 where decoding it ends before anything is decompressed."""
+    """Return the batch's size in memory; 0 where decoding it ends before anything is decompressed."""
     try:
         size = unpacked_bytes(batch, header)
     except CorruptBatchError:
@@ -142,7 +143,7 @@ def _bounded(size: int, header: BatchHeader, limit: int) -> int:
 
 
 def with_place(error: UnreadableBatchError, place: Place) -> UnreadableBatchError:
-    """Where it is, and what to do, as a client is told."""
+    """Add to an error, for a client, where the batch is, and what to do."""
     return UnreadableBatchError(
         f"{place}: {error.message}; they were written so, and the log is right: read on with"
         f" offset={error.details['nextOffset']}",
@@ -153,7 +154,7 @@ def with_place(error: UnreadableBatchError, place: Place) -> UnreadableBatchErro
 
 
 def json_of(fetched: FetchedBatches, max_records: int, value_format: ValueFormat) -> tuple[bytes, Offset]:
-    """The records as one JSON document, and where the next fetch goes on."""
+    """Return the records as one JSON document, and where the next fetch goes on."""
     lines, next_offset = _json_lines(fetched, max_records, value_format)
     rest = json.dumps(
         {
@@ -166,13 +167,13 @@ def json_of(fetched: FetchedBatches, max_records: int, value_format: ValueFormat
 
 
 def ndjson_of(fetched: FetchedBatches, max_records: int, value_format: ValueFormat) -> tuple[bytes, Offset]:
-    """A record a line, and where the next fetch goes on."""
+    """Return the records, one a line, and where the next fetch goes on."""
     lines, next_offset = _json_lines(fetched, max_records, value_format)
     return b"".join(line + b"\n" for line in lines), next_offset
 
 
 def ndjson_pieces(fetched: FetchedBatches, max_records: int | None, value_format: ValueFormat) -> Iterator[bytes]:
-    """A record a line, `WATCH_LINES_BYTES` at a time, the next ones only when they are asked for.
+    """Yield the records, one a line, `WATCH_LINES_BYTES` at a time, the next ones only when they are asked for.
 
     Raises UnreadableBatchError behind the records that come before such a batch.
     """
@@ -232,7 +233,7 @@ def takes_gzip(request: web.Request) -> bool:
 
 
 async def compressed(request: web.Request, response: web.Response) -> web.Response:
-    """The same answer, gzipped where that may be and is wanted. One that has been sent is left alone."""
+    """Return the same answer, gzipped where that may be and is wanted. One that has been sent is left alone."""
     if response.prepared or response.content_type == BodyFormat.BATCHES:
         return response
     headers = response.headers

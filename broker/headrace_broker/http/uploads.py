@@ -1,4 +1,4 @@
-"""Request bodies: read whole before anything is done with them, decoded, counted, bounded.
+"""The request bodies: read whole before anything is done with them, decoded, counted, bounded.
 
 The bytes that have arrived are counted, never the announced length: that is compared with the bounds, so that a client
 for which there is no room is told before the upload, and no room is kept for bytes that may never come.
@@ -23,7 +23,7 @@ from headrace_broker.http.callers import Callers
 CONTROL_UPLOADS_MAX = 64
 """Questions whose bodies are on their way in, which take no place until then; one more ends the oldest ..."""
 CONTROL_BODY_TIMEOUT_MS = 5_000
-"""... of whoever has most, and each ends after so long."""
+"""... of the client that has most, and each ends after this time."""
 
 
 Chunks = Sequence[bytes | memoryview]
@@ -31,7 +31,7 @@ _JOINED_BYTES_MAX = 4 << 10
 
 
 async def take_body(request: web.Request, share: BudgetShare, limit_bytes: int) -> Chunks:
-    """The request's body, decoded. It is counted in `share`, which the caller keeps for as long as the body.
+    """Return the request's body, decoded. It is counted in `share`, which the caller keeps for as long as the body.
 
     Raises UnsupportedEncodingError, BatchTooLargeError, ThrottledError, InvalidRequestError.
     """
@@ -45,13 +45,13 @@ async def take_body(request: web.Request, share: BudgetShare, limit_bytes: int) 
 class Questions:
     """The questions of operators and other brokers, which no load of clients may keep waiting.
 
-    Until its body is there a question takes no place of those that are answered. So many may be on their way in, for a
-    short time; one more ends the oldest of whoever has most on its way, so that no client's unfinished ones keep out an
-    operator's, which come whole. One per process.
+    Until its body is there a question takes no place of those that are answered. `CONTROL_UPLOADS_MAX` may be on their
+    way in, for a short time; one more ends the oldest of the client that has most on its way. So no client's unfinished
+    questions keep out an operator's, which come whole. One per process.
     """
 
     def __init__(self, callers: Callers, bodies: Budget) -> None:
-        """`bodies`: the budget of these alone."""
+        """Begin without questions; `bodies` is the budget of their bodies alone."""
         self._callers = callers
         self._bodies = bodies
         self._arriving = Crowd(CONTROL_UPLOADS_MAX)
@@ -63,7 +63,7 @@ class Questions:
 
     @asynccontextmanager
     async def asked(self, request: web.Request, places: Requests, limit_bytes: int) -> AsyncIterator[bytes]:
-        """The body, for as long as the question is answered in one of these places.
+        """Yield the body, for as long as the question is answered in one of these places.
 
         Raises what `take_body` raises, ThrottledError, SlowClientError.
         """
@@ -100,7 +100,7 @@ class _Arriving:
     def abort(self) -> None:
         self._crowd.leave(self)
         self.gave_way = True
-        if not self.timeout.expired():  # Else its time was up in this very turn of the loop.
+        if not self.timeout.expired():  # If this is false, its time was up in this very turn of the loop.
             self.timeout.reschedule(asyncio.get_running_loop().time())
 
 

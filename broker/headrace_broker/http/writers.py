@@ -1,4 +1,4 @@
-"""Requests of writers that stage what they commit: passed on to the writer's coordinator, or decided here."""
+"""The requests of writers that stage their commits: passed on to the writer's coordinator, or decided here."""
 
 from aiohttp import web
 
@@ -42,7 +42,7 @@ class WriterRoutes:
         self._json = json_bodies
         self._proxy = proxy
         self._passed_on = 0
-        """Requests that other brokers have yet to answer."""
+        """The number of requests that other brokers have yet to answer."""
 
     async def describe(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/namespaces/{ns}/writers/{w}"""
@@ -77,7 +77,7 @@ class WriterRoutes:
         return writer
 
     async def _ask(self, target: WriterCoordinator, writer: WriterName, asked: CommitAsked | StateAsked) -> Status:
-        """Raises what it is refused with; where another broker decides by now, with its address."""
+        """Return the answer. Raises the refusal; where another broker decides by now, with its address."""
         try:
             return await target.ask(asked)
         except NotCoordinatorError as error:

@@ -1,1 +1,1 @@
-"""Replication between brokers: the streams that carry logs, votes and signs of life."""
+"""The replication between brokers: the streams that carry logs, votes and signs of life."""

@@ -47,7 +47,7 @@ REPLICATION_IDLE_MS = 5_000
 """A stream without partitions is closed after this."""
 REPLICATION_BACKOFF_MIN_MS = 50
 REPLICATION_BACKOFF_MAX_MS = 1_000
-"""Between two attempts of a follower to reach its leader, or to follow one partition."""
+"""The longest pause between two attempts of a follower to reach its leader, or to follow one partition."""
 
 
 def new_backoff() -> Backoff:
@@ -56,7 +56,7 @@ def new_backoff() -> Backoff:
 
 @cache
 def _process_random() -> Random:
-    """The process's own: one that was made on import would be the same in all that are forked from there."""
+    """Return the process's own generator: one made on import would be the same in all processes forked from there."""
     return Random()
 
 
@@ -68,9 +68,9 @@ class WantedPartition:
     leader_epoch: LeaderEpoch
     backoff: Backoff = field(default_factory=new_backoff)
     again: asyncio.TimerHandle | None = None
-    """Runs until it is tried again."""
+    """The timer until the partition is tried again."""
     is_open: bool = False
-    """The partition has a channel on the stream."""
+    """Whether the partition has a channel on the stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ _log = logging.getLogger(__name__)
 
 class FollowedStream:
     def __init__(self, way: WayToLeader, role: StreamRole, moved: Callable[[WantedPartition], None]) -> None:
-        """`moved` is given whatever belongs on the other stream."""
+        """Make a stream; `moved` is given each partition that belongs on the other stream."""
         self._way = way
         self._role = role
         self._moved = moved
         self._wanted: dict[PartitionKey, WantedPartition] = {}
         self._follower: FollowerStream | None = None
-        """While a stream is open."""
+        """The protocol of the stream, while one is open."""
         self._stream: AsyncStream | None = None
         self._reader = FROM_LEADERS.reader()
         """The reader of the present stream, or of the last one."""
@@ -113,7 +113,7 @@ class FollowedStream:
 
     @property
     def is_used(self) -> bool:
-        """Something is wanted of it, or its connection is still there."""
+        """Return whether something is wanted of it, or its connection is still there."""
         return bool(self._wanted) or (self._task is not None and not self._task.done())
 
     def speak(self) -> FollowerStream | None:
@@ -135,7 +135,7 @@ class FollowedStream:
             self._close(wanted)
 
     async def close(self) -> None:
-        """This broker stops."""
+        """Close the stream, because this broker stops."""
         for wanted in tuple(self._wanted.values()):
             self.remove(wanted)
         if self._stream is not None:
@@ -179,7 +179,7 @@ class FollowedStream:
                 await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def _follow(self, transport: AsyncTransport, backoff: Backoff) -> None:
-        """One stream, from its beginning to its end. Raises HeadraceError."""
+        """Run one stream, from its beginning to its end. Raises HeadraceError."""
         reader = self._reader = FROM_LEADERS.reader()
         self._broken = None
         stream = await transport.open(
@@ -209,7 +209,7 @@ class FollowedStream:
         return self._broken or error
 
     def _tick(self, backoff: Backoff) -> None:
-        """Raises BrokerUnreachableError where the leader is silent."""
+        """Do what is due by now. Raises BrokerUnreachableError where the leader is silent."""
         if self._follower is not None:
             self._follower.tick(monotonic_ms())
             self._flush()
@@ -230,7 +230,7 @@ class FollowedStream:
     # -- what the leader says -------------------------------------------------------------------------------------
 
     def _receive(self, data: bytes | memoryview) -> Iterable[Any]:
-        """Handles what arrives; nothing of it is left to be received."""
+        """Handle what arrives; nothing of it is left to be received."""
         self._is_receiving = True
         try:
             self._handle(data)
@@ -394,7 +394,7 @@ class FollowerStreams:
             stream.report(partition.key, leader_epoch, ends, partition.replica.rules.durability)
 
     async def close(self) -> None:
-        """This broker stops: nobody is followed any more."""
+        """Follow nobody any more, because this broker stops."""
         self._closed = True
         self._followed.clear()
         streams = [stream for streams in self._leaders.values() for stream in streams.values()]
@@ -406,7 +406,7 @@ class FollowerStreams:
         return followed.at.speak() if followed is not None else None
 
     def _to(self, leader: Seat) -> dict[StreamRole, FollowedStream]:
-        """Older lives of the same broker are followed by nobody, or not for long."""
+        """Return the streams to a leader. Older lives of the same broker are followed by nobody, or not for long."""
         for gone in [seat for seat in self._leaders if seat.broker == leader.broker and seat != leader]:
             if not any(stream.is_used for stream in self._leaders[gone].values()):
                 del self._leaders[gone]

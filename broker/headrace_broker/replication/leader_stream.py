@@ -110,7 +110,7 @@ class ServedChannel:
         return EpochEnded(question.channel, question.leader_epoch, answer)
 
     def fetch(self, offset: Offset) -> None:
-        """Raises DivergedLogError."""
+        """Begin to send from `offset` on. Raises DivergedLogError."""
         self.channel.fetch(offset, self._tip)
         self.wake()
 
@@ -127,7 +127,7 @@ class ServedChannel:
 
     @property
     def lag(self) -> int:
-        """Records that the follower has not reported."""
+        """Return the number of records that the follower has not reported."""
         ends = self.channel.ends
         return max(0, self._tip.log_end - ends.log_end) if ends is not None else 0
 
@@ -192,7 +192,7 @@ class ServedChannel:
         recent = self.partition.recent.find(self.channel.key, self.channel.leader_epoch, offset, room)
         if recent is not None:
             return LogRead(recent.buffers, recent.nbytes, recent.next_offset, tip.log_end)
-        # What has lain on the disk for a while is checked before it is handed on as a copy.
+        # Batches that have lain on the disk for a while are checked before they are handed on as a copy.
         if self._stream.throttle.wait_ms(monotonic_ms()) or offset < self.partition.log.active_segment:
             buffers = None
         else:
@@ -323,7 +323,7 @@ class ServedStream:
         return True
 
     def _receive(self, chunk: bytes) -> None:
-        """Raises what ends the stream."""
+        """Handle a chunk. Raises the error that ends the stream."""
         self._stream.silence.heard(monotonic_ms())
         self.outgoing.gather()
         try:

@@ -29,13 +29,13 @@ from headrace_broker.admission import Budget
 from headrace_broker.metrics import Registration
 
 REPLICATION_STREAMS_UNKNOWN_MAX = 64
-"""Streams without HELLO; one more ends the oldest. Of the others each broker has one of each role."""
+"""The streams without HELLO; one more ends the oldest. Of the others each broker has one of each role."""
 REPLICATION_DRAIN_MS = 2_000
 """A broker that stops goes on replicating for so long at most where clients wait for their acknowledgement."""
 REPLICATION_DRAIN_LOOK_MS = 20
 """The interval in which a stopping broker checks whether anybody waits."""
 REPLICATION_BYTES_HELD_MAX = 64 << 20
-"""Batches on their way to followers that a broker holds at one time, apart from those for its clients."""
+"""The bytes of batches on their way to followers that a broker holds at one time, apart from those for its clients."""
 
 
 class StreamMetrics:
@@ -126,18 +126,18 @@ class OpenStream(Protocol):
 
     @property
     def lag(self) -> int:
-        """Records that its follower has not reported."""
+        """Return the number of records that its follower has not reported."""
 
     @property
     def is_awaited(self) -> bool:
-        """Clients wait for what its follower reports."""
+        """Return whether clients wait for what its follower reports."""
 
     def end(self, why: HeadraceError) -> None: ...
 
 
 class ServedStreams:
     def __init__(self, metrics: StreamMetrics, catch_up_rate: int | None = None) -> None:
-        """`catch_up_rate`: bytes a second for all who are far behind; None: as fast as it goes."""
+        """Begin without streams; `catch_up_rate` is in bytes a second for all far behind, None sets no limit."""
         self.metrics = metrics
         self.budget = Budget("batches for followers", REPLICATION_BYTES_HELD_MAX)
         self.throttles = {StreamRole.LIVE: Throttle(None), StreamRole.CATCH_UP: Throttle(catch_up_rate)}
@@ -183,13 +183,14 @@ class ServedStreams:
             self.cut_off(before, f"broker {broker} has opened another stream")
 
     def cut_off(self, stream: OpenStream, why: str) -> None:
-        """Nobody reads it any more: its last word would never leave."""
+        """Cut a stream off that nobody reads any more: its last message would never leave."""
         self._unknown.pop(stream, None)
         stream.end(NotReadyError(why))
         self._tasks[stream].cancel(why)
 
     def drain(self) -> None:
-        """This broker is about to stop: streams end, those that acknowledgements wait for a little later."""
+        """End all streams, because this broker is about to stop; those that acknowledgements wait for end a bit
+        later."""
         self._draining = NotReadyError("this broker stops: follow whoever leads then")
         self._end(self._draining, asyncio.get_running_loop().time() + REPLICATION_DRAIN_MS / 1000)
 

@@ -19,11 +19,11 @@ REPLICATION_RECENT_BYTES_MAX = 8 << 20
 REPLICATION_RECENT_RUNS_MAX = 4096
 """... and in so many pieces."""
 REPLICATION_JOINED_BYTES = 64 << 10
-"""Batches that are appended together are one piece up to this."""
+"""The bytes up to which batches that are appended together are one piece."""
 
 
 class Run(NamedTuple):
-    """Whole batches, one after the other."""
+    """A run of whole batches, one after the other."""
 
     leader_epoch: LeaderEpoch
     """The epoch in which they were appended or read: not always the one that they are stamped with."""

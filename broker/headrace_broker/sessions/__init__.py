@@ -1,1 +1,1 @@
-"""Sessions, the broker's side: many partitions in one request of a client (docs/protocol.md)."""
+"""The broker's side of sessions: many partitions in one request of a client (docs/protocol.md)."""

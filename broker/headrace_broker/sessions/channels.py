@@ -7,8 +7,8 @@ A `ServedFetchChannel` pushes batches as they are committed, for as long as ther
     waiting ── credit, or the high watermark rises ──> ready ── its turn ──> a frame ──> ready, or waiting
                                                          └── not in the page cache ──> reading in a thread ──> ready
 
-It holds one piece of the log at most, and a second one while the first is sent: whoever is far behind is read for in a
-thread, in larger pieces and ahead of the writer. The rules for what it may see are those of `partition.fetch`.
+It holds one piece of the log at most, and a second one while the first is sent: a thread reads for a client that is far
+behind, in larger pieces and ahead of the writer. The rules for what it may see are those of `partition.fetch`.
 
 A `ServedProduceChannel` checks batches as they come, appends them in groups, answers in order. Produces that arrive
 together are appended together, in one write: what is collected is appended by `flush`, before the session waits for
@@ -49,7 +49,7 @@ from headrace_broker.sessions.outgoing import OutgoingFrames, SessionReadAhead
 from headrace_broker.storage.log_appender import AppendedBatches
 
 SESSION_COLD_READ_BYTES = 4 << 20
-"""The same in a thread, for a reader that is behind: each costs a hand-over to the thread and back."""
+"""The same bytes in a thread, for a reader that is behind: each read costs a hand-over to the thread and back."""
 
 
 _REMEDY = "; open a session there"
@@ -57,7 +57,7 @@ _REMEDY = "; open a session there"
 
 @dataclass(frozen=True, slots=True)
 class LedPartition:
-    """`fence` is the topic and the epoch that the channel began in."""
+    """A partition that this broker leads; `fence` is the topic and the epoch that the channel began in."""
 
     locator: Locator
     partition: Partition
@@ -65,7 +65,7 @@ class LedPartition:
 
     @classmethod
     def take(cls, locator: Locator, place: Place, fence: Fence) -> "LedPartition":
-        """Raises what `Locator.locate` and `Replica.check_leader` raise, and NotLeaderError."""
+        """Take a partition. Raises what `Locator.locate` and `Replica.check_leader` raise, and NotLeaderError."""
         target = locator.locate(place, fence)
         if isinstance(target, Elsewhere):
             raise target.error(_REMEDY)
@@ -79,7 +79,7 @@ class LedPartition:
 
     @property
     def max_message_bytes(self) -> int:
-        """Raises what `Locator.topic` raises."""
+        """Return the topic's limit. Raises what `Locator.topic` raises."""
         return self.locator.topic(self.partition.place.topic, self.fence).spec.max_message_bytes
 
     def why_over(self) -> HeadraceError:
@@ -95,7 +95,7 @@ class LedPartition:
         raise AssertionError("it was over")
 
     def with_leader(self, error: HeadraceError) -> HeadraceError:
-        """The same error; where another broker leads, with its address."""
+        """Return the same error; where another broker leads, with its address."""
         if isinstance(error, NotLeaderError):
             now = self.why_over() if self.is_over else error
             if isinstance(now, NotLeaderError):
@@ -103,7 +103,7 @@ class LedPartition:
         return error
 
     def standing(self, offset: Offset | None = None) -> Standing:
-        """Raises what `Locator.topic` raises."""
+        """Return the partition's state for the client. Raises what `Locator.topic` raises."""
         topic_uid, epoch = self.fence.topic_uid, self.fence.leader_epoch
         assert topic_uid is not None, "taken with both"
         assert epoch is not None, "taken with both"
@@ -119,7 +119,7 @@ class LedPartition:
 
 class ServedFetchChannel:
     is_pending = False
-    """Nobody waits for an answer."""
+    """Whether a client waits for an answer: never on this channel."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class ServedFetchChannel:
         outgoing: OutgoingFrames,
         over: Callable[[Failed | ChannelClosed], None],
     ) -> None:
-        """`over` is told the last word on it. Raises what `fetch` raises."""
+        """Open the channel; `over` is told the last message on it. Raises what `fetch` raises."""
         self.number = number
         self.hold = hold
         self._over = over
@@ -142,7 +142,7 @@ class ServedFetchChannel:
         self._cold = SessionReadAhead[FetchedBatches](outgoing, self)
         """The reads of what was not in the page cache."""
         self._reads_ahead = False
-        """The last piece came from a thread."""
+        """Whether the last piece came from a thread."""
 
     def begin(self) -> None:
         self.hold.partition.follow(self.wake)
@@ -169,7 +169,7 @@ class ServedFetchChannel:
             return ()
         self.offset = fetched.next_offset
         self._credit -= sum(map(len, fetched.buffers))
-        # As it is now: what was committed since the read has woken nobody.
+        # The high watermark is read again: what was committed since the read has woken nobody.
         if self.offset < self.hold.partition.high_watermark and self._credit > 0:
             self._go_on()
         return Batches(
@@ -185,11 +185,11 @@ class ServedFetchChannel:
         self._over(Failed(self.number, self.hold.with_leader(error)))
 
     def close(self) -> None:
-        """The client wants no more of it."""
+        """Close the channel, because the client wants no more of it."""
         self._over(ChannelClosed(self.number))
 
     def leave(self) -> None:
-        """The channel is over, or its session is."""
+        """Leave the partition: the channel is over, or its session is."""
         self.hold.partition.unfollow(self.wake)
         self._outgoing.silence(self)
         self._cold.cancel()
@@ -248,7 +248,7 @@ class ServedProduceChannel:
         outgoing: OutgoingFrames,
         over: Callable[[Failed | ChannelClosed], None],
     ) -> None:
-        """`over` is told the last word on it."""
+        """Open the channel; `over` is told the last message on it."""
         self.number = number
         self.hold = hold
         self._query = query
@@ -268,7 +268,7 @@ class ServedProduceChannel:
 
     @property
     def is_pending(self) -> bool:
-        """Somebody waits for an answer."""
+        """Return whether a client waits for an answer."""
         return self._ledger.pending > 0 or self.checking is not None
 
     def collect(self, produce: Produce) -> None:
@@ -346,13 +346,13 @@ class ServedProduceChannel:
         self._tell()
 
     def close(self) -> None:
-        """The client wants no more of it: `ChannelClosed` follows the last answer."""
+        """Close the channel, because the client wants no more of it: `ChannelClosed` follows the last answer."""
         self.flush()
         self._ledger.close()
         self._tell()
 
     def leave(self) -> None:
-        """The channel is over, or its session is."""
+        """Leave the partition: the channel is over, or its session is."""
         self.hold.partition.unfollow(self._moved)
         if self.checking is not None and self.checking is not asyncio.current_task():
             self.checking.cancel()

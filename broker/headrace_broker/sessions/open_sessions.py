@@ -1,4 +1,4 @@
-"""The sessions that are open on a broker: how many there may be, what they may push, that none holds up its stop.
+"""The sessions that are open on a broker: the bounds of their number and of what they push, and the broker's stop.
 
 The bytes that a client pushes before there is room for them lie in memory that nobody has counted. So the windows of
 all sessions together are bounded: each gets its part, by powers of two, and the more there are the smaller it is. One
@@ -24,7 +24,7 @@ from headrace.http2.slow_clients import Patience
 from headrace_broker.admission import Requests
 
 SESSIONS_MAX = 1024
-"""Sessions that one broker serves; above it clients are told to wait (429)."""
+"""The sessions that one broker serves; above it clients are told to wait (429)."""
 SESSION_WINDOWS_PART = 16
 """The windows of all sessions together are such a part of what bodies may take: nobody has made room for them."""
 SESSION_HEARTBEAT_MS = 10_000
@@ -38,7 +38,7 @@ class OpenSession(Protocol):
     def channel_count(self) -> int: ...
     @property
     def is_pending(self) -> bool:
-        """Somebody waits for an answer to a produce."""
+        """Return whether a client waits for an answer to a produce."""
 
     def drain(self, why: HeadraceError) -> None: ...
     def size_window(self, window: int) -> None:
@@ -114,7 +114,7 @@ class OpenSessions:
         asyncio.get_running_loop().call_later(self.drain_ms / 1000, self._cancel)
 
     def _cancel(self) -> None:
-        """Clients that do not read hold up no stop."""
+        """End the sessions that owe no answer: clients that do not read must not delay the stop."""
         for session, task in self._tasks.items():
             if not session.is_pending:
                 task.cancel("the broker stops")

@@ -10,7 +10,7 @@ come.
 
     idle ── begin ──> waiting for its turn to read ──> reading ──> ready (the writer is told) ── take ──> idle
 
-One for each channel that reads, so that whoever is far behind is read for ahead of the writer, and never holds it up.
+One for each channel that reads: for a client that is far behind it reads ahead of the writer, and never holds it up.
 The bytes that were read are counted in the budget of the stream until they are taken.
 """
 
@@ -24,35 +24,35 @@ from headrace.core.limits import READ_INLINE_BYTES_MAX, SESSION_GROUP_FRAMES_MAX
 from headrace_broker.admission import Budget, BudgetShare
 
 SESSION_READ_BYTES = READ_INLINE_BYTES_MAX
-"""Batches that a session reads at a time, one at least: what it holds while its client is slow."""
+"""The bytes of batches that a session reads at a time, one batch at least: it holds them while its client is slow."""
 SESSION_COLD_READS_MAX = 4
-"""Reads of one session that have to wait for the disk, under way or waiting to be sent."""
+"""The reads of one session that have to wait for the disk, under way or waiting to be sent."""
 SESSION_ANSWERS_BYTES_MAX = 1 << 20
-"""Answers that a client has not taken; above it nothing more is read of what it sends."""
+"""The bytes of answers that a client has not taken; above it nothing more is read of what it sends."""
 SESSION_JOINED_BYTES = 64 << 10
-"""Frames of batches up to this size in all are copied into one piece: each piece costs more than the copy."""
+"""The frames of batches up to this size in all are copied into one piece: each piece costs more than the copy."""
 
 
 ROOM_S = 1.0
-"""Whoever waits for room in a budget looks again after this, too."""
+"""The longest time that a waiter for room in a budget waits before it looks again."""
 
 
 class FrameSource(Protocol):
     def next_frame(self, max_bytes: int) -> Sequence[Buffer]:
-        """One frame in pieces, with so many bytes of batches at most, or one batch; nothing where there is none."""
+        """Return one frame in pieces, with so many bytes of batches at most, or one batch; empty where none is due."""
 
 
 class StreamWriter(Protocol):
     def put(self, chunk: Buffer) -> None:
-        """Never waits."""
+        """Write without waiting."""
 
     async def write(self, chunk: Buffer) -> None:
-        """Waits until the client takes what was written. Raises when it is gone."""
+        """Write, and wait until the client takes what was written. Raises when the client is gone."""
 
 
 class OutgoingFrames:
     def __init__(self, budget: Budget, holder: str | None) -> None:
-        """`budget`: of what is on its way to clients, over all requests; `holder`: this client."""
+        """Begin; `budget` bounds what is on its way to clients, over all requests, and `holder` is this client."""
         self._budget = budget
         self._holder = holder
         self.cold_reads = asyncio.Semaphore(SESSION_COLD_READS_MAX)
@@ -62,13 +62,13 @@ class OutgoingFrames:
         self._ready: dict[FrameSource, None] = {}
         """The sources that have a frame to send, in turn."""
         self._woken: asyncio.Future[None] | None = None
-        """The writer has nothing to do."""
+        """The future that wakes the writer; it is there while the writer has nothing to do."""
         self._room: asyncio.Future[None] | None = None
-        """The reader waits until answers are gone."""
+        """The future of the reader that waits until answers are gone."""
         self._is_gathering = False
         self._writer: StreamWriter | None = None
         self._put_bytes = 0
-        """Written since it was last seen that the client takes it."""
+        """The bytes that were written since the client was last seen to take them."""
         self._ended = False
         self._failure: BaseException | None = None
         self.written_s = asyncio.get_running_loop().time()
@@ -86,7 +86,7 @@ class OutgoingFrames:
 
     @property
     def is_idle(self) -> bool:
-        """The writer waits for something to write, and the client takes what is written."""
+        """Return whether the writer waits for something to write, and the client takes what is written."""
         return self._woken is not None and not self._woken.done() and self._put_bytes <= SESSION_JOINED_BYTES
 
     def gather(self) -> None:
@@ -119,12 +119,12 @@ class OutgoingFrames:
         self._wake()
 
     def fail(self, error: BaseException) -> None:
-        """`write_to` raises it."""
+        """Make `write_to` raise the error."""
         self._failure = error
         self._wake()
 
     def fail_with(self, task: asyncio.Task[None]) -> None:
-        """End the stream with what ended a task of ours, which nobody else hears of."""
+        """End the stream with the error that ended a task of ours, which nobody else hears of."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.fail(error)
@@ -153,7 +153,7 @@ class OutgoingFrames:
         raise self._failure
 
     async def _write_some(self, write: Callable[[Buffer], Awaitable[None]]) -> None:
-        """One large frame, or several small ones in one piece."""
+        """Write one large frame, or several small ones in one piece."""
         with self.share() as share:
             try:
                 granted = share.grant(SESSION_READ_BYTES)
@@ -180,7 +180,7 @@ class OutgoingFrames:
             self._woken = None
 
     def _gather(self, granted: int) -> tuple[list[Buffer], int]:
-        """The frames of those whose turn it is, as long as they are small and few; and how many bytes that is."""
+        """Return the frames of the sources whose turn it is, as long as they are small and few, and their bytes."""
         buffers: list[Buffer] = []
         size = 0
         for _ in range(min(len(self._ready), SESSION_GROUP_FRAMES_MAX)):
@@ -212,7 +212,7 @@ T = TypeVar("T")
 
 class SessionReadAhead(Generic[T]):
     def __init__(self, outgoing: OutgoingFrames, source: FrameSource) -> None:
-        """`source` is let speak as soon as something was read for it."""
+        """Read for `source`, which gets a turn as soon as something was read for it."""
         self._outgoing = outgoing
         self._source = source
         self._reading: asyncio.Task[None] | None = None
@@ -220,11 +220,11 @@ class SessionReadAhead(Generic[T]):
 
     @property
     def is_under_way(self) -> bool:
-        """A read has begun, and nobody has taken it yet."""
+        """Return whether a read has begun that nobody has taken yet."""
         return self._reading is not None
 
     def begin(self, read: Callable[[BudgetShare], Awaitable[T]]) -> None:
-        """`read` counts what it reads in the share; ThrottledError is no failure of it, it is called again."""
+        """Begin a read that counts its bytes in the share. ThrottledError is no failure: `read` is called again."""
         self._reading = asyncio.create_task(self._run(read), name="session reads")
         self._reading.add_done_callback(self._outgoing.fail_with)
 
@@ -244,7 +244,7 @@ class SessionReadAhead(Generic[T]):
             self._reading.cancel()
 
     async def _run(self, read: Callable[[BudgetShare], Awaitable[T]]) -> None:
-        """Ends when the writer has taken over what was read: until then it is counted here."""
+        """Run the read until the writer has taken over what was read: until then the bytes are counted here."""
         async with self._outgoing.cold_reads:
             with self._outgoing.share() as share:
                 self._taken = asyncio.get_running_loop().create_future()

@@ -51,14 +51,14 @@ from headrace_broker.sessions.open_sessions import OpenSessions
 from headrace_broker.sessions.outgoing import ROOM_S, OutgoingFrames, StreamWriter
 
 SESSION_ROOM_STALLS_MAX = 8
-"""A frame that room is kept for comes within so many times `HTTP_STALL_MS`, however slow its client is."""
+"""The number of times `HTTP_STALL_MS` within which a frame that room is kept for comes, however slow its client is."""
 
 
 Channel = ServedProduceChannel | ServedFetchChannel
 
 
 class ChannelOpener:
-    """Opens channels of partitions that this broker leads, and that clients may use. One per process."""
+    """A maker of channels for partitions that this broker leads, and that clients may use. One per process."""
 
     def __init__(self, locator: Locator, internal: InternalTopics, admission: Admission) -> None:
         self._locator = locator
@@ -68,7 +68,7 @@ class ChannelOpener:
     def open(
         self, opening: object, outgoing: OutgoingFrames, over: Callable[[Failed | ChannelClosed], None]
     ) -> tuple[Channel, ChannelOpened]:
-        """The channel, and what its client is told. Raises what `LedPartition.take` raises, InternalTopicError."""
+        """Return the channel, and the client's answer. Raises what `LedPartition.take` raises, InternalTopicError."""
         match opening:
             case OpenProduce(number, terms):
                 self._internal.check_writable(terms.topic, stages=True)
@@ -105,12 +105,12 @@ class Channels:
 
     @property
     def is_pending(self) -> bool:
-        """Somebody waits for an answer to a produce."""
+        """Return whether a client waits for an answer to a produce."""
         return any(channel.is_pending for channel in self._open.values())
 
     @property
     def is_checking(self) -> bool:
-        """A produce takes long to check: no frame is to be served before that is done."""
+        """Return whether a produce takes long to check: no frame is to be served before that is done."""
         return self._checking is not None and not self._checking.done()
 
     async def checked(self) -> None:
@@ -127,7 +127,7 @@ class Channels:
         message, channel = FROM_CLIENTS.message(frame), self._open.find(frame.channel)
         match message:
             case _ if channel is None:
-                pass  # It is over: what was still sent on it is skipped.
+                pass  # The channel is over: what was still sent on it is skipped.
             case Produce() if isinstance(channel, ServedProduceChannel):
                 channel.collect(message)
                 self._collecting[channel] = None
@@ -147,7 +147,7 @@ class Channels:
         self._collecting.clear()
 
     def close(self) -> None:
-        """The client wants no more of any."""
+        """Close all channels, because the client wants no more of any."""
         for channel in tuple(self._open.values()):
             channel.close()
 
@@ -158,7 +158,7 @@ class Channels:
             channel.fail(why)
 
     def leave(self) -> None:
-        """The session is over: nobody listens any more."""
+        """Leave all partitions: the session is over, and nobody listens any more."""
         for channel in self._open.values():
             channel.leave()
         self._open.clear()
@@ -201,7 +201,7 @@ class Session:
         body: RequestBody,
         holder: str | None,
     ) -> None:
-        """`holder`: the client, as far as shares are concerned."""
+        """Make the session; `holder` is the client whose shares it takes."""
         self._sessions = sessions
         self._bodies = admission.bodies
         self._metrics = metrics
@@ -259,7 +259,7 @@ class Session:
         self._heartbeat = loop.call_at(due_s, self._beat)
 
     def _serve_at_once(self, chunk: bytes) -> bool:
-        """A single frame needs no turn of the loop of its own: whoever waits for one answer gets it sooner."""
+        """Serve a single frame without a turn of the loop: a client that waits for one answer gets it sooner."""
         if not self._reader.is_one_frame(chunk) or not self._outgoing.is_idle or self._channels.is_checking:
             return False
         self._received_bytes += len(chunk)
@@ -281,7 +281,7 @@ class Session:
         try:
             while chunks := await self._arrived():
                 await self._handle(chunks)
-                await self._channels.checked()  # Its frame has room for as long as it is looked at.
+                await self._channels.checked()  # The frame has room for as long as it is checked.
                 await self._make_room()
             if not self._reader.is_between_frames:
                 raise BrokenSessionError("the session ended within a frame: end it after one")
@@ -304,7 +304,7 @@ class Session:
         self._outgoing.end()
 
     async def _arrived(self) -> list[bytes]:
-        """Empty at the end of the body. Raises SlowClientError where a frame does not go on."""
+        """Return the chunks that arrived; none at the end of the body. Raises SlowClientError for a stalled frame."""
         wait = self._body.take_chunks if self._reader.is_between_frames else self._rest_of_frame
         arrived = await wait()
         self._received_bytes += sum(map(len, arrived))
@@ -363,7 +363,7 @@ class Session:
             missing = min(missing, budget.holder_bytes_max)
             while missing > budget.room_bytes(self._room.holder):
                 await budget.room(ROOM_S)
-                self._pace = None  # It is we who have kept it waiting.
+                self._pace = None  # The broker itself has kept it waiting.
             self._room.take(missing)
         elif not missing:
             self._room.resize(0)

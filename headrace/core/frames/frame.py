@@ -34,7 +34,7 @@ M = TypeVar("M")
 class Frame(NamedTuple):
     kind: int
     channel: int
-    """`STREAM`, or the number of one."""
+    """The number of a channel, or `STREAM`."""
     leader_epoch: int
     first: int
     second: int
@@ -90,7 +90,7 @@ class FrameReader:
     def __init__(
         self, payload_bytes_max: Mapping[int, int], allocate: Callable[[int], memoryview] | None = None
     ) -> None:
-        """`payload_bytes_max` has each kind that may come. `allocate` gives so many bytes for a whole payload.
+        """`payload_bytes_max` has each kind that may come. `allocate` gives memory of so many bytes for a payload.
 
         Without it, what is received must not change.
         """
@@ -108,7 +108,7 @@ class FrameReader:
 
     @property
     def is_between_frames(self) -> bool:
-        """A stream may end here."""
+        """Return whether the stream may end here."""
         return self._frame is None and not self._head
 
     @property

@@ -37,14 +37,14 @@ from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, Part
 REPLICATION_ALIVE_MS = 1_000
 """The interval in which each side says that it is alive, whatever else it says."""
 REPLICATION_SILENCE_MS_MAX = 2_500
-"""A side of a stream that has said nothing for so long is gone."""
+"""The time without a message after which the other side of a stream is taken to be gone."""
 
 REPLICATION_MEDIA_TYPE: Final = "application/vnd.headrace.replication"
-"""Content type of a replication stream's request and of its answer."""
+"""The content type of a replication stream's request and of its answer."""
 
 
 class ReplicationKind(IntEnum):
-    """First byte of a frame. What leaders send has the highest bit set."""
+    """The first byte of a frame. The kinds that leaders send have the highest bit set."""
 
     HELLO = 0x11
     FOLLOW = 0x12
@@ -61,7 +61,7 @@ class ReplicationKind(IntEnum):
 
 
 class StreamRole(StrEnum):
-    """One of the two streams between a follower and its leader; the field `lane` of HELLO has it."""
+    """The role of one of the two streams between a follower and its leader; the field `lane` of HELLO has it."""
 
     LIVE = "live"
     """The stream of partitions that have everything, or nearly: nothing else delays their votes."""
@@ -104,7 +104,7 @@ class FollowMessage(NamedTuple):
 
     @classmethod
     def unpack(cls, frame: Frame) -> Self:
-        """Raises BrokenSessionError."""
+        """Unpack the frame. Raises BrokenSessionError."""
         said = Fields(read_object(frame.payload), BrokenSessionError)
         key = PartitionKey(TopicUid(said.text("topicUid")), PartitionId(said.whole("partition")))
         return cls(frame.channel, LeaderEpoch(frame.leader_epoch), key)
@@ -174,7 +174,7 @@ class UnfollowMessage(NamedTuple):
 
     @classmethod
     def unpack(cls, frame: Frame) -> Self:
-        """Raises BrokenSessionError."""
+        """Unpack the frame. Raises BrokenSessionError."""
         why = read_problem(frame.payload) if frame.payload else None
         return cls(frame.channel, LeaderEpoch(frame.leader_epoch), why)
 
@@ -219,7 +219,7 @@ class LeaderBatches(NamedTuple):
     log_start_offset: Offset
     """The start of the leader's log. Where it lies above all that the follower has, the batches begin there."""
     leader_ms: int
-    """Any time of the leader's own; it comes back with what answers the frame."""
+    """A time of the leader's own clock, which comes back with the answer to the frame."""
     batches: Sequence[Buffer]
 
     def buffers(self) -> list[Buffer]:
@@ -258,7 +258,7 @@ class LeaderFailed(NamedTuple):
 
     @classmethod
     def unpack(cls, frame: Frame) -> Self:
-        """Raises BrokenSessionError."""
+        """Unpack the frame. Raises BrokenSessionError."""
         return cls(frame.channel, read_problem(frame.payload))
 
 

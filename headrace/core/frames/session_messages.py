@@ -37,20 +37,20 @@ from headrace.core.limits import BATCH_BYTES_MAX, REQUEST_BODY_BYTES_MAX, SESSIO
 from headrace.core.types import LeaderEpoch, Offset
 
 SESSION_CHANNELS_MAX = 4096
-"""Channels that one session has open at once; one more is refused by itself (429)."""
+"""The channels that one session has open at once; one more is refused by itself (429)."""
 SESSION_PRODUCES_PENDING_MAX = 1024
-"""Produces of one channel that are not answered yet; one more fails the channel (429)."""
+"""The produces of one channel that are not answered yet; one more fails the channel (429)."""
 SESSION_FRAME_BYTES_MAX = REQUEST_BODY_BYTES_MAX
-"""Batches in one PRODUCE."""
+"""The bytes of the batches in one PRODUCE."""
 
 SESSION_MEDIA_TYPE: Final = "application/vnd.headrace.session"
-"""Content type of a session's request and of its answer."""
+"""The content type of a session's request and of its answer."""
 NO_SEQUENCE = -1
 UNKNOWN_OFFSET = Offset(-1)
 
 
 class SessionKind(IntEnum):
-    """First byte of a frame. What brokers send has the highest bit set."""
+    """The first byte of a frame. The kinds that brokers send have the highest bit set."""
 
     OPEN_PRODUCE = 0x01
     PRODUCE = 0x02
@@ -78,7 +78,7 @@ class OpenProduce(NamedTuple):
 
     @classmethod
     def unpack(cls, frame: Frame) -> Self:
-        """Raises BrokenSessionError, and InvalidRequestError where only the channel is refused."""
+        """Unpack the frame. Raises BrokenSessionError, and InvalidRequestError where only the channel is refused."""
         return cls(frame.channel, ProduceTerms.parse(frame.payload))
 
 
@@ -108,7 +108,7 @@ class OpenFetch(NamedTuple):
 
     @classmethod
     def unpack(cls, frame: Frame) -> Self:
-        """Raises BrokenSessionError, and InvalidRequestError where only the channel is refused."""
+        """Unpack the frame. Raises BrokenSessionError, and InvalidRequestError where only the channel is refused."""
         return cls(frame.channel, FetchTerms.parse(frame.payload))
 
 
@@ -123,7 +123,7 @@ class Credit(NamedTuple):
 
     @classmethod
     def unpack(cls, frame: Frame) -> Self:
-        """Raises BrokenSessionError."""
+        """Unpack the frame. Raises BrokenSessionError."""
         if frame.first <= 0:
             raise BrokenSessionError(f"a CREDIT of {frame.first} bytes: must be 1 or more")
         return cls(frame.channel, frame.first)
@@ -151,7 +151,7 @@ class ChannelOpened(NamedTuple):
 
     @classmethod
     def unpack(cls, frame: Frame) -> Self:
-        """Raises BrokenSessionError."""
+        """Unpack the frame. Raises BrokenSessionError."""
         return cls(frame.channel, Standing.parse(frame.payload))
 
 
@@ -190,7 +190,7 @@ class Batches(NamedTuple):
     next_offset: Offset
     """The first offset that comes with the next frame of this channel."""
     high_watermark: Offset
-    """`UNKNOWN_OFFSET` where a new leader does not know yet what is the latest."""
+    """The high watermark; `UNKNOWN_OFFSET` where a new leader does not know yet what is the latest."""
     log_start_offset: Offset
     leader_epoch: LeaderEpoch
     batches: Sequence[Buffer]
@@ -218,7 +218,7 @@ class Failed(NamedTuple):
 
     @classmethod
     def unpack(cls, frame: Frame) -> Self:
-        """Raises BrokenSessionError."""
+        """Unpack the frame. Raises BrokenSessionError."""
         return cls(frame.channel, read_problem(frame.payload), frame.first)
 
 
@@ -279,7 +279,7 @@ FROM_BROKERS = MessageTable[BrokerMessage](
 
 @dataclass(slots=True, eq=False)
 class ProduceGroup:
-    """Produces that were appended in one go, and are answered together."""
+    """The produces that were appended in one go, and are answered together."""
 
     answers: Sequence[Produced]
     is_done: bool = False
@@ -290,7 +290,7 @@ class Ledger:
     def __init__(self, channel: int) -> None:
         self.channel = channel
         self.pending = 0
-        """Produces that are not answered yet."""
+        """The number of produces that are not answered yet."""
         self._groups: deque[ProduceGroup] = deque()
         self._last_word: Failed | ChannelClosed | None = None
         """The last message, sent when everything before it is answered."""
@@ -301,7 +301,7 @@ class Ledger:
         return self._last_word is None and not self.is_over
 
     def check_room(self, collected: int) -> None:
-        """Raises ThrottledError where one more produce, beside the `collected` ones, is too many."""
+        """Check that there is room. Raises ThrottledError where one more beside the `collected` ones is too many."""
         if self.pending + collected >= SESSION_PRODUCES_PENDING_MAX:
             raise ThrottledError(
                 f"{SESSION_PRODUCES_PENDING_MAX} produces of channel {self.channel} are not answered yet, as many as"
@@ -315,7 +315,7 @@ class Ledger:
         self._groups.append(group)
 
     def refuse(self, error: HeadraceError, sequence: int = NO_SEQUENCE) -> None:
-        """The channel fails, with the produce of that number or for a reason of its own."""
+        """Fail the channel, with the produce of that number or for a reason of its own."""
         if self.takes_more:
             self._last_word = Failed(self.channel, error, sequence)
 

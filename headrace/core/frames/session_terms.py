@@ -39,7 +39,7 @@ class ProduceTerms:
 
     @classmethod
     def parse(cls, payload: Iterable[memoryview]) -> Self:
-        """Raises BrokenSessionError, InvalidRequestError."""
+        """Parse the payload. Raises BrokenSessionError, InvalidRequestError."""
         read = Fields(read_object(payload))
         return read.finished(
             cls(
@@ -72,7 +72,7 @@ class FetchTerms:
 
     @classmethod
     def parse(cls, payload: Iterable[memoryview]) -> Self:
-        """Raises BrokenSessionError, InvalidRequestError."""
+        """Parse the payload. Raises BrokenSessionError, InvalidRequestError."""
         read = Fields(read_object(payload))
         return read.finished(
             cls(

@@ -1,4 +1,4 @@
-"""What happens to a partition on one broker, and what its replica decides: the words of `Replica.step`.
+"""The events of a partition on one broker, and the effects that its replica decides: the words of `Replica.step`.
 
 Events are past participles; effects are orders that the shell carries out in the order given: persist, then answer or
 send, then wake. Each effect says why, for the log. One half of them is a leader's (`leadership`), the other a
@@ -16,7 +16,7 @@ from headrace.core.types import Acks, LeaderEpoch, Offset, Seat
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """Somebody who waits for an append; `number` is the shell's own."""
+    """A request that waits for an append; `number` is the shell's own."""
 
     number: int
     acks: Acks
@@ -32,7 +32,7 @@ class StateApplied:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Batches were written to the page cache and end at `log_end` (exclusive)."""
+    """The batches were written to the page cache and end at `log_end` (exclusive)."""
 
     log_end: Offset
     append_bytes: int
@@ -41,7 +41,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Nothing was written: all of it is in the log already, and ends at `log_end` (exclusive)."""
+    """A request wrote nothing: all of it is in the log already, and ends at `log_end` (exclusive)."""
 
     log_end: Offset
     waiter: Waiter
@@ -56,7 +56,7 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class SyncFailed:
-    """What the sync covered may or may not be on disk."""
+    """The sync failed: the bytes that it covered may or may not be on disk."""
 
     error: str
 
@@ -83,7 +83,7 @@ class FollowerReported:
     leader_epoch: LeaderEpoch
     ends: Ends
     heard_ms: int | None = None
-    """When this leader sent what the report answers, by its own clock; None: just now."""
+    """The time when this leader sent what the report answers, by its own clock; None: just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class FollowerLeft:
 
 @dataclass(frozen=True, slots=True)
 class IsrProposed:
-    """These writes may land from now on: told before the PUT is sent. None: nothing is on its way any more."""
+    """These writes may land from now on. This is told before the PUT is sent. None: no write is on its way any more."""
 
     pending: PendingIsr | None
 
@@ -110,7 +110,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The stream is over."""
+    """The stream to the leader is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +123,12 @@ class EpochAnswered:
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """The cut is made, or the log begins anew, and that is on disk."""
+    """The cut is made, or the log begins anew, and the disk has that."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutRefused:
-    """The log cannot be cut there: it is damaged. It is as it was, and all of it is on disk."""
+    """The log cannot be cut there: it is damaged. The log has not changed, and all of it is on disk."""
 
     error: str
 
@@ -139,27 +139,27 @@ class Offered:
 
     leader_epoch: LeaderEpoch
     base_offset: Offset | None
-    """Where the first of its batches begins; None where there are none."""
+    """The offset where the first of the batches begins; None where there are none."""
     high_watermark: Offset
-    """The leader's, as the next."""
+    """The leader's high watermark, as in the next event."""
     log_start: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What the leader sent in this epoch. Where it is accepted, so much was appended: 0 bytes for a heartbeat."""
+    """The leader sent this in this epoch. If it is accepted, so much of it was appended: 0 bytes for a heartbeat."""
 
     leader_epoch: LeaderEpoch
     append_bytes: int
     high_watermark: Offset
-    """The leader's, which may be above this log."""
+    """The leader's high watermark, which may be above this log."""
     log_start: Offset
-    """The leader's."""
+    """The start of the leader's log."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTicked:
-    """Time went by."""
+    """The time went on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ class Resign:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """These appends are what they asked to be; answer them in this order."""
+    """The wait of these appends is over, with what they asked for; answer them in this order."""
 
     waiters: tuple[int, ...]
     reason: str
@@ -247,7 +247,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class RaiseHighWatermark:
-    """Offsets below it are committed; wake whoever waits for records."""
+    """The offsets below it are committed; wake all who wait for records."""
 
     high_watermark: Offset
     reason: str
@@ -268,7 +268,7 @@ class Unfollow:
 
 @dataclass(frozen=True, slots=True)
 class AskEpochEnd:
-    """Of the leader, in `leader_epoch`: where does `epoch` end in its log?"""
+    """Ask the leader, in `leader_epoch`, where `epoch` ends in its log."""
 
     leader_epoch: LeaderEpoch
     epoch: LeaderEpoch
@@ -276,19 +276,20 @@ class AskEpochEnd:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Cut the log, put that on disk, then say `Truncated`; nothing is appended before."""
+    """Cut the log, put that on disk, then report `Truncated`; nothing is appended before."""
 
     end: Offset
     reason: str
     allow_below_high_watermark: bool = False
-    """This replica is not in sync: nobody relies on what it holds."""
+    """Whether the cut may go below the high watermark: nobody relies on a replica that is not in sync."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartAnew:
-    """Drop all of the log, its epochs too, and let it begin at `offset`; put that on disk, then say `Truncated`.
+    """Drop all of the log, its epochs too, and let it begin at `offset`; put that on disk, then report `Truncated`.
 
-    Not below its end; or at 0, where it is of another history than its leader's: what is checkpointed falls with it.
+    The offset is not below the log's end; or it is 0, where the log's history is not the leader's: then the
+    checkpointed high watermark falls with it.
     """
 
     offset: Offset
@@ -297,7 +298,7 @@ class StartAnew:
 
 @dataclass(frozen=True, slots=True)
 class DeleteBelow:
-    """The leader has deleted what lies below `offset`, which is committed: so does its follower, in its own time."""
+    """Delete what lies below `offset`, in the follower's own time: it is committed, and the leader has deleted it."""
 
     offset: Offset
     reason: str

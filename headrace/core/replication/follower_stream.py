@@ -62,13 +62,13 @@ class StreamReceived(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """The channel of a partition is over: it goes on on the other stream."""
+    """The channel of a partition is over: the partition continues on the other stream."""
 
     key: PartitionKey
 
 
 class StreamRefused(NamedTuple):
-    """The channel of a partition is over, by the leader, which says why."""
+    """The leader has ended the channel of a partition, and gives the reason."""
 
     key: PartitionKey
     error: HeadraceError
@@ -130,7 +130,7 @@ class FollowerStream:
             self._said.append(FetchMessage(channel.number, leader_epoch, offset).pack())
 
     def report(self, key: PartitionKey, leader_epoch: LeaderEpoch, ends: Ends, durability: Durability) -> None:
-        """`durability`: by which of the ends this replica votes."""
+        """Report the ends of this replica's log; `durability` says by which of them it votes."""
         channel = self._channel(key, leader_epoch)
         if channel is None or ends == channel.reported:
             return
@@ -157,17 +157,18 @@ class FollowerStream:
         return b"".join(said)
 
     def tick(self, now_ms: int) -> None:
-        """Called every REPLICATION_TICK_MS. Raises BrokerUnreachableError where the leader was silent for too long."""
+        """Send what is due; called every REPLICATION_TICK_MS. Raises BrokerUnreachableError for a silent leader."""
         if self._silence.lasts_too_long(now_ms):
             raise BrokerUnreachableError("the leader says nothing any more", unprocessed=False)
         if self._pulse.is_due(now_ms):
             for number, ends in tuple(self._held.items()):
                 self._report(self._by_number[number], ends)
-            # Behind what waits to be reported, which it would else stand for.
+            # It goes behind the reports that wait, because it would otherwise stand for them.
             self._said = [self.take(), Alive(self._leader_ms).pack()]
 
     def receive(self, message: LeaderMessage, now_ms: int) -> Happening | None:
-        """Raises BrokenSessionError, and what the leader ends the stream with."""
+        """Handle a message of the leader. Raises BrokenSessionError, and the error by which the leader ends the
+        stream."""
         self._silence.heard(now_ms)
         match message:
             case LeaderBatches(number, epoch, _, watermark, start, leader_ms, batches):

@@ -71,7 +71,7 @@ class AskAgain:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """Truncate to `end`: what is left is the leader's too."""
+    """Truncate to `end`: the leader has all that is left, too."""
 
     end: Offset
     reason: str
@@ -81,8 +81,8 @@ class Agreed:
 class BeginAnew:
     """Drop all of the log, and what it knows of epochs.
 
-    It goes on at `offset`: not below its end, where the leader has deleted whatever it holds; or at `FIRST`, as that of
-    a new replica.
+    The log goes on at `offset`. That is not below its end, where the leader has deleted all that it holds; or it is
+    `FIRST`, where the log goes on as that of a new replica.
     """
 
     offset: Offset
@@ -90,11 +90,11 @@ class BeginAnew:
 
 
 FIRST: Final = Offset(0)
-"""Where a log begins that never held anything."""
+"""The offset where a log begins that never held anything."""
 
 
 def question(epochs: LeaderEpochs, log_end: Offset, leader_epoch: LeaderEpoch) -> LeaderEpoch | None:
-    """For the end of which epoch the leader is to be asked; None where there is nothing that could differ."""
+    """Return the epoch whose end the leader is asked for; None where nothing could differ."""
     if epochs.latest != NO_EPOCH:
         return epochs.latest
     return leader_epoch if log_end > FIRST else None
@@ -103,7 +103,7 @@ def question(epochs: LeaderEpochs, log_end: Offset, leader_epoch: LeaderEpoch) -
 def reconcile(
     epochs: LeaderEpochs, log_start: Offset, log_end: Offset, answer: EpochEnd
 ) -> AskAgain | Agreed | BeginAnew:
-    """What the leader's answer to `question` means for this log.
+    """Return what the leader's answer to `question` means for this log.
 
     `end` may lie within a batch that compaction has joined: `PartitionLog.truncate` says where the log then ends.
     Raises DivergedLogError for an answer that no leader gives.
@@ -129,7 +129,7 @@ def reconcile(
 
 
 def _unknown(epochs: LeaderEpochs, log_start: Offset, log_end: Offset, first: Offset) -> AskAgain | Agreed | BeginAnew:
-    """The leader's first epoch, above all of this log's, begins at `first`."""
+    """Reconcile a log whose epochs all lie below the leader's first one, which begins at `first`."""
     reason = f"the leader has nothing of epoch {epochs.latest} or before"
     if first < log_start:
         return BeginAnew(FIRST, f"{reason}, and its first begins at {first}, below {log_start}, where this log starts")
@@ -141,7 +141,7 @@ def _unknown(epochs: LeaderEpochs, log_start: Offset, log_end: Offset, first: Of
 
 
 def _unplaced(log_start: Offset, leader_end: Offset) -> Agreed | BeginAnew:
-    """An empty log that knows no epoch."""
+    """Reconcile an empty log that knows no epoch."""
     if leader_end < log_start:
         return BeginAnew(FIRST, f"the leader's log ends at {leader_end}, below {log_start}, where this log starts")
     return Agreed(log_start, f"this log is empty, and the leader's ends at {leader_end}")
@@ -170,32 +170,32 @@ class Following:
         self.me = me
         self.phase = Phase.RESTING
         self.leader: Seat | None = None
-        """Whom to follow; None while resting."""
+        """The leader to follow; None while resting."""
         self.leader_epoch = LeaderEpoch(0)
-        """In which it leads."""
+        """The epoch in which it leads."""
         self.high_watermark = Offset(0)
-        """As far as this log has what the leader says is committed."""
+        """The part of this log that the leader says is committed."""
         self._log = log
         self.commit = commit
         self._seen = SeenEpochs(max(last_epoch, log.epochs.latest))
         self._is_closed = False
         self._is_in_sync = False
-        """As the state says that was applied last."""
+        """Whether this replica is in sync, by the state that was applied last."""
         self.is_cutting = False
-        """A cut has begun: whoever leads, nothing of this log is sent or appended to before it is done."""
+        """A cut has begun: whichever broker leads, nothing of this log is sent or appended to before it is done."""
         self._cut: AskAgain | Agreed | None = None
-        """What it was for."""
+        """The step of the reconciliation that the cut is for."""
         self._deleted_below = Offset(0)
-        """So much was ordered since the last cut."""
+        """The offset below which the last order since the cut deletes."""
         self._is_placed = False
         """The leader has nothing below this log's start, or all of that was deleted."""
 
     def accepts(self, leader_epoch: LeaderEpoch) -> bool:
-        """Whether batches that were sent in this epoch may be appended now."""
+        """Return whether batches that were sent in this epoch may be appended now."""
         return self.phase is Phase.FETCHING and leader_epoch == self.leader_epoch
 
     def step(self, event: FollowerEvent) -> list[Effect]:
-        """What to do about `event`, in this order. Raises DivergedLogError: the stream is of no use, try another."""
+        """Return the effects of `event`, in order. Raises DivergedLogError: the stream is of no use, try another."""
         match event:
             case StateApplied(state):
                 return self._named(state)
@@ -221,7 +221,7 @@ class Following:
 
     def _named(self, state: PartitionState) -> list[Effect]:
         leader, epoch = state.leader, state.leader_epoch
-        # A seat of an older life may be renewed yet, and then vouches for all that this log had.
+        # A seat of an older life may still be renewed, and then vouches for all that this log had.
         self._is_in_sync = any(seat.broker == self.me.broker for seat in state.isr)
         regression = self._seen.regression(state)
         if regression or self._is_closed:
@@ -269,7 +269,7 @@ class Following:
         return [Truncate(verdict.end, verdict.reason, not self._is_in_sync)]
 
     def _check_cut(self, end: Offset, reason: str) -> None:
-        """Whether the log may end, or begin anew, at `end`. Raises DivergedLogError."""
+        """Check that the log may end, or begin anew, at `end`. Raises DivergedLogError."""
         if self._is_in_sync and end < self.high_watermark:
             raise DivergedLogError(
                 f"{self.me} is in sync and holds what is committed, up to {self.high_watermark}, but by the log of"
@@ -277,7 +277,7 @@ class Following:
             )
 
     def _begin_cut(self, end: Offset) -> None:
-        """From now on nothing from `end` on is vouched for."""
+        """Begin a cut: from now on nothing from `end` on is vouched for."""
         self.is_cutting = True
         self.commit.truncating(end)
 
@@ -292,7 +292,7 @@ class Following:
         return self._ask() if verdict is None else self._agreed_or_ask(verdict)
 
     def _refused(self, error: str) -> list[Effect]:
-        """The log is as it was, and may be led with; whoever is followed asks for the same cut again."""
+        """Note a refused cut: the log has not changed, and may be led with. The next leader asks for the cut again."""
         self.is_cutting, self._cut = False, None
         self.commit.truncated(self._log.log_end_offset)
         if self.leader is None:
@@ -327,14 +327,14 @@ class Following:
         return []
 
     def _joined(self, begins: Offset) -> list[Effect]:
-        """Compaction has, at the leader, joined batches across the end of this log."""
+        """Reconcile again where compaction at the leader has joined batches across the end of this log."""
         reason = f"{self.leader} holds one batch from {begins} to beyond the end of this log"
         if begins < self._log.log_start_offset:
             return self._again(StartAnew(FIRST, reason))
         return self._again(Truncate(begins, reason, not self._is_in_sync))
 
     def _again(self, cut: Truncate | StartAnew) -> list[Effect]:
-        """What is on its way in this stream follows on nothing any more: another one is opened meanwhile."""
+        """Cut, and open another stream meanwhile: the batches on their way in this one follow on nothing any more."""
         assert self.leader is not None, "somebody is followed"
         end = cut.end if isinstance(cut, Truncate) else cut.offset
         self._check_cut(end, cut.reason)

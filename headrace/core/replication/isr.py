@@ -23,13 +23,13 @@ from headrace.core.resources.topic import Durability, TopicSpec
 from headrace.core.types import BrokerId, Offset, PartitionEpoch, Seat
 
 FOLLOWER_AWAY_MS = 1_000
-"""A follower whose stream has ended for longer is away: connections that broke are back by then."""
+"""A follower whose stream ended longer ago is away: connections that broke are back by then."""
 REPLICA_LAG_MS_MAX = 10_000
-"""A follower that was not caught up for longer leaves the ISR (Kafka's `replica.lag.time.max.ms`)."""
+"""A follower that was last caught up longer ago leaves the ISR (Kafka's `replica.lag.time.max.ms`)."""
 
 
 def floor(state: PartitionState, min_insync_replicas: int) -> int:
-    """How many must be in sync: as the topic says, but no more than there are replicas (KIP-966), and at least one.
+    """Return how many must be in sync: as the topic says, but no more than there are replicas (KIP-966), at least one.
 
     Replicas that are being added do not count before they have caught up.
     """
@@ -37,41 +37,41 @@ def floor(state: PartitionState, min_insync_replicas: int) -> int:
 
 
 def settled(state: PartitionState) -> tuple[BrokerId, ...]:
-    """The replicas but those that are being added."""
+    """Return the replicas but those that are being added."""
     return tuple(broker for broker in state.replicas if broker not in state.adding)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingIsr:
-    """All writes of one partition that are not decided, taken together."""
+    """The undecided writes of one partition, taken together."""
 
     added: frozenset[Seat]
     removed: frozenset[Seat]
     partition_epoch: PartitionEpoch
-    """The greatest among them."""
+    """The greatest partition epoch among them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Isr:
-    """`state` is known to have landed."""
+    """The ISR that landed with `state`, and the writes that may still land."""
 
     state: PartitionState
     pending: PendingIsr | None = None
 
     @property
     def maximal(self) -> frozenset[Seat]:
-        """Everybody who may be in sync: the high watermark waits for all of them."""
+        """Return all seats that may be in sync: the high watermark waits for all of them."""
         landed = frozenset(self.state.isr)
         return landed | self.pending.added if self.pending is not None else landed
 
     @property
     def certain(self) -> frozenset[Seat]:
-        """Those who are in sync whatever becomes of what is pending."""
+        """Return the seats that are in sync whatever becomes of the pending writes."""
         landed = frozenset(self.state.isr)
         return landed - self.pending.removed if self.pending is not None else landed
 
     def proposing(self, state: PartitionState) -> "Isr":
-        """`state` is being written, too, under a partition epoch above all others (see `next_epoch`)."""
+        """Return this ISR while `state` is written too, under a partition epoch above all others (see `next_epoch`)."""
         assert state.partition_epoch == self.next_epoch, "each attempt has an epoch of its own"
         landed, proposed = frozenset(self.state.isr), frozenset(state.isr)
         added, removed = proposed - landed, landed - proposed
@@ -81,14 +81,14 @@ class Isr:
 
     @property
     def next_epoch(self) -> PartitionEpoch:
-        """Of the next write: above the landed one and every attempt."""
+        """Return the partition epoch of the next write: above the landed one and every attempt."""
         last = self.state.partition_epoch if self.pending is None else self.pending.partition_epoch
         return PartitionEpoch(last + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Of one replica's log (both exclusive)."""
+    """The ends of one replica's log (both exclusive)."""
 
     log_end: Offset
     durable_end: Offset
@@ -101,19 +101,19 @@ class Ends:
 class _Follower:
     last_caught_up_ms: int
     leader_end: Offset
-    """Of the leader when this follower reported last ..."""
+    """The end of the leader's log when this follower reported last ..."""
     reported_ms: int
-    """... and when that was."""
+    """... and the time of that report."""
     ends: Ends | None = None
     heard_ms: int | None = None
-    """When the leader sent what this follower has answered last."""
+    """The time when the leader sent the message that this follower answered last."""
     left_ms: int | None = None
-    """When its stream ended, if that was since it reported."""
+    """The time when the follower's stream ended, if that was since its last report."""
 
 
 @dataclass(frozen=True, slots=True)
 class InSyncRules:
-    """What the ISR is judged by."""
+    """The rules by which the ISR is judged."""
 
     durability: Durability
     min_insync_replicas: int = 1
@@ -126,13 +126,13 @@ class InSyncRules:
 
 class Followers:
     def __init__(self, epoch_start: Offset, began_ms: int) -> None:
-        """`epoch_start`: where the leader's log ended when the epoch began."""
+        """Begin an epoch without any vote; `epoch_start` is where the leader's log ended when the epoch began."""
         self.epoch_start = epoch_start
         self._began_ms = began_ms
         self._by_seat: dict[Seat, _Follower] = {}
 
     def reported(self, seat: Seat, ends: Ends, leader: Ends, rules: InSyncRules, now_ms: int) -> None:
-        """`seat` has reconciled its log with the leader's in this epoch, and holds so much of it."""
+        """Note a report: `seat` has reconciled its log with the leader's in this epoch, and holds it to these ends."""
         leader_end = leader.vouched(rules.durability)
         follower = self._by_seat.setdefault(seat, _Follower(self._began_ms, leader_end, now_ms))
         vouched = ends.vouched(rules.durability)
@@ -144,12 +144,12 @@ class Followers:
         follower.left_ms = None
 
     def left(self, seat: Seat, now_ms: int) -> None:
-        """Its stream has ended: it may be dead, long before its Lease says so."""
+        """Note that the follower's stream has ended: its broker may be dead, long before its Lease shows that."""
         if seat in self._by_seat:
             self._by_seat[seat].left_ms = now_ms
 
     def is_away(self, seat: Seat, rules: InSyncRules, now_ms: int) -> bool:
-        """Whether nothing will be heard of it soon: it has left for longer than a moment, or is silent."""
+        """Return whether nothing will be heard of it soon: its stream ended more than a moment ago, or it is silent."""
         follower = self._by_seat.get(seat)
         if follower is None:
             return now_ms - self._began_ms > rules.replica_lag_ms_max
@@ -158,29 +158,29 @@ class Followers:
         return now_ms - follower.reported_ms > rules.replica_lag_ms_max
 
     def heard(self, seat: Seat, at_ms: int) -> None:
-        """What it has just reported answers what the leader sent then."""
+        """Note when the leader sent the message that the follower's last report answers."""
         self._by_seat[seat].heard_ms = at_ms
 
     def heard_ms(self, seat: Seat) -> int | None:
-        """When it last was in touch for sure; None: not in this epoch."""
+        """Return when it was last surely in touch; None where it was not in this epoch."""
         follower = self._by_seat.get(seat)
         return None if follower is None else follower.heard_ms
 
     def log_end(self, broker: BrokerId) -> Offset:
-        """Of its present life; 0 before it has said anything in this epoch."""
+        """Return the log end of the broker's present life; 0 before it has reported in this epoch."""
         seats = [seat for seat in self._by_seat if seat.broker == broker]
         ends = self._by_seat[max(seats)].ends if seats else None
         return Offset(0) if ends is None else ends.log_end
 
     def vote(self, seat: Seat, durability: Durability) -> Offset | None:
-        """None: it has said nothing in this epoch."""
+        """Return the offset that it votes for; None where it has reported nothing in this epoch."""
         follower = self._by_seat.get(seat)
         return None if follower is None or follower.ends is None else follower.ends.vouched(durability)
 
     def wanted_isr(
         self, state: PartitionState, high_watermark: Offset, live: Collection[Seat], rules: InSyncRules, now_ms: int
     ) -> tuple[Seat, ...]:
-        """`state` is known to have landed; `live` are the seats whose Leases are live and that do not drain."""
+        """Return the ISR to propose. `state` has landed; `live` seats have live Leases and do not drain."""
         kept = self._without_lagging(state, rules, now_ms)
         joining = [seat for seat in sorted(live) if self._may_join(seat, state, high_watermark, rules)]
         replaced = {seat.broker for seat in joining}

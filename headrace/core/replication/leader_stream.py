@@ -25,17 +25,17 @@ from headrace.core.replication.isr import Ends
 from headrace.core.types import BrokerId, Incarnation, LeaderEpoch, Offset, PartitionKey, Seat
 
 REPLICATION_IN_FLIGHT_BYTES_MAX = 8 << 20
-"""Batches of one partition that a follower was sent and has not reported; one batch is sent whatever its size."""
+"""The bytes of one partition that a follower was sent and has not reported; one batch is sent whatever its size."""
 REPLICATION_STREAM_BYTES_MAX = 8 << 20
-"""The same over all partitions of a stream that do not have everything: votes of those that do wait behind no more."""
+"""The same over all partitions of a stream that lack something: votes of the others wait behind no more."""
 REPLICATION_BEHIND_BYTES_MAX = 16 << 20
 """A follower that was sent so much without reaching the end of the log catches up on a stream of its own."""
 REPLICATION_REPEAT_MS = 2_000
 """The interval in which one sign of life of a follower counts as a report of each of its partitions."""
 REPLICATION_HELLO_MS_MAX = 5_000
-"""A stream that has not said whose it is within this time ends, whatever else comes."""
+"""A stream without HELLO ends after this time, whatever else comes."""
 REPLICATION_CHANNELS_MAX = 1 << 14
-"""Partitions that one broker follows of another at once."""
+"""The partitions that one broker follows of another at once."""
 
 
 _PIECES_PER_SECOND = 4
@@ -43,13 +43,13 @@ _PIECES_PER_SECOND = 4
 
 class Throttle:
     def __init__(self, bytes_per_second: int | None) -> None:
-        """None sets no limit."""
+        """Set the rate in bytes a second; None sets no limit."""
         self._bytes_per_second = bytes_per_second
         self._free_at_ms = 0
 
     @property
     def piece_bytes(self) -> int:
-        """The bytes to read at a time: a slow rate is kept in small pieces."""
+        """Return the bytes to read at a time: a slow rate is kept in small pieces."""
         if self._bytes_per_second is None:
             return REPLICATION_READ_BYTES
         return min(REPLICATION_READ_BYTES, self._bytes_per_second // _PIECES_PER_SECOND)
@@ -74,12 +74,12 @@ class Tip(NamedTuple):
 class FrameDue(Enum):
     NOTHING = "nothing"
     LATER = "later"
-    """No batches, but an offset: it may wait for others."""
+    """A frame without batches, but with an offset, is due: it may wait for others."""
     NOW = "now"
 
 
 class LeaderChannel:
-    """One partition, as one follower has it."""
+    """A partition as one follower has it."""
 
     def __init__(self, stream: "LeaderStream", number: int, key: PartitionKey, leader_epoch: LeaderEpoch) -> None:
         self._stream = stream
@@ -95,7 +95,7 @@ class LeaderChannel:
         """(end, bytes) of frames that are not reported."""
         self._owes_frame = False
         self._told: tuple[Offset, Offset] | None = None
-        """High watermark and log start, as last sent."""
+        """The high watermark and log start, as last sent."""
         self._behind_bytes = 0
         """The bytes that were sent since the follower last had everything."""
         self._has_all = False
@@ -135,7 +135,7 @@ class LeaderChannel:
         return max(1, REPLICATION_IN_FLIGHT_BYTES_MAX - self.unreported_bytes) if self._has_room else 0
 
     def sent(self, nbytes: int, next_offset: Offset, tip: Tip) -> bool:
-        """A frame left with so many bytes of batches; `tip` as it was when they were read. Whether to move."""
+        """Note that a frame left with so many bytes of batches; `tip` is that of their read. Return whether to move."""
         self._owes_frame, self.next_offset = False, next_offset
         self._told = (tip.high_watermark, tip.log_start)
         if nbytes:
@@ -193,7 +193,7 @@ class LeaderStream:
         return self._hello is None and now_ms - self._begun_ms > REPLICATION_HELLO_MS_MAX
 
     def begin(self, hello: Hello, me: BrokerId, known: Incarnation | None) -> None:
-        """`known`: of the Lease of the broker that says hello; None without one.
+        """Introduce the follower; `known` is the incarnation in the Lease of its broker, None without a Lease.
 
         Raises BrokenSessionError, NotReadyError.
         """
@@ -209,7 +209,7 @@ class LeaderStream:
         self._hello = hello
 
     def open(self, follow: FollowMessage) -> LeaderChannel:
-        """Raises BrokenSessionError, and ThrottledError where only the channel is refused."""
+        """Open a channel. Raises BrokenSessionError, and ThrottledError where only the channel is refused."""
         self._introduced  # noqa: B018 - or it raises
         self._channels.take_number(follow.channel, REPLICATION_CHANNELS_MAX)
         channel = LeaderChannel(self, follow.channel, follow.key, follow.leader_epoch)

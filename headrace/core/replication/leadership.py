@@ -1,4 +1,4 @@
-"""The leader's side of one partition: does it lead, what is committed, who may be answered. No I/O.
+"""The leader's side of one partition: whether it leads, what is committed, which requests may be answered. No I/O.
 
     resting ── state names this seat, in no epoch below the log's ──> leading ── any other state, or closed ──> resting
     leading: appended ──> Sync ──> synced ──> Acknowledge, RaiseHighWatermark
@@ -12,8 +12,7 @@ only while at least `min_insync_replicas` surely are. A vote is the durable end 
 A new leader serves what it inherited as committed. It does not say what is the latest before the high watermark has
 reached the start of its epoch, nor while it may have been replaced without knowing: then it also answers nothing that
 asks for less than a commit. `Contact` decides that: a Lease that was renewed within its duration, or a message in
-this epoch from each member of the ISR, because one of them would have been elected. `Redundancy` is what people alert
-on.
+this epoch from each member of the ISR, because one of them would have been elected. People alert on `Redundancy`.
 
 Invariants: the applied partition epoch never goes back; no leader in an epoch below one that this replica has seen,
 or in one that had another leader (`seats.SeenEpochs`); the high watermark never goes back and never passes the log
@@ -62,30 +61,30 @@ from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, Seat
 
 
 class Contact(NamedTuple):
-    """A tuple, because each append without acks=all looks at one."""
+    """The broker's contact with the others. It is a tuple, because each append without acks=all looks at one."""
 
     now_ms: int
     lease_renewed_ms: int
-    """When the request was sent that renewed the Lease last."""
+    """The time when the request was sent that renewed the Lease last."""
 
     @property
     def has_lease(self) -> bool:
         return self.is_recent(self.lease_renewed_ms)
 
     def is_recent(self, at_ms: int | None) -> bool:
-        """Whether that lies within a Lease's duration; None: it never happened."""
+        """Return whether `at_ms` lies within a Lease's duration; None: it never happened."""
         return at_ms is not None and self.now_ms - at_ms < LEASE_DURATION_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Redundancy:
     replicas: int
-    """Those that are to stay; one that is being added is missed by nobody yet."""
+    """The number of replicas that are to stay; nobody misses yet one that is being added."""
     in_sync: int
     needed: int
-    """`minInsyncReplicas`, but no more than there are replicas."""
+    """The `minInsyncReplicas`, but no more than there are replicas."""
     lags: Mapping[BrokerId, int]
-    """How many offsets each other replica lacks: everything, before it has said anything in this epoch."""
+    """The number of offsets that each other replica lacks: all, before it has reported anything in this epoch."""
 
     @property
     def is_under_replicated(self) -> bool:
@@ -97,7 +96,7 @@ class Redundancy:
 
 
 class Leadership:
-    """`log_end`, `durable_end` and `last_epoch` are those of the log as it was recovered."""
+    """The leader's role of one replica. `log_end`, `durable_end` and `last_epoch` are those of the recovered log."""
 
     def __init__(
         self,
@@ -110,43 +109,43 @@ class Leadership:
     ) -> None:
         self.me = me
         self.high_watermark = Offset(0)
-        """First offset that is not committed, as far as this broker knows when it leads."""
+        """The first offset that is not committed, as far as this broker knows when it leads."""
         self.isr: Isr | None = None
-        """The state as last applied, and what is on its way."""
+        """The ISR of the state that was applied last, with the writes on their way."""
         self.rules = rules
-        """As the topic says now."""
+        """The rules that the topic sets now."""
         self.commit = GroupCommit(rules.durability, durable_end, log_end)
-        """Of the log, whoever leads. Its `vouched_end` is this broker's own vote."""
+        """The group commit of the log, whichever broker leads. Its `vouched_end` is this broker's own vote."""
         self._followers = Followers(log_end, 0)
-        """In the present epoch."""
+        """The followers in the present epoch."""
         self._others: frozenset[Seat] = frozenset()
-        """Whose votes count beside this broker's own."""
+        """The seats whose votes count beside this broker's own."""
         self._may_commit = False
         self._waiting: deque[tuple[Offset, Waiter]] = deque()
-        """(end offset, waiter) of acks=all, in the order of the log, none committed."""
+        """The waiters of acks=all with their end offsets, in the order of the log; none is committed."""
         self._closed = False
         self._seen = SeenEpochs(last_epoch)
         self.leads = False
         self.regressed = ""
-        """Why this broker, a replica, does not lead whatever it is told, as a sentence with the remedy; else empty."""
+        """The reason why this broker, a replica, must not lead, as a sentence with the remedy; else empty."""
 
     @property
     def state(self) -> PartitionState | None:
-        """As last applied."""
+        """The state that was applied last."""
         return self.isr.state if self.isr is not None else None
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """0 before any state was applied."""
+        """The leader epoch; 0 before any state was applied."""
         return self.state.leader_epoch if self.state is not None else LeaderEpoch(0)
 
     @property
     def waits(self) -> bool:
-        """Is anybody waiting? Then time must be told to `step`."""
+        """Return whether anybody waits, so that `step` must be told the time."""
         return bool(self._waiting)
 
     def check_leader(self, label: str, fence: Fence) -> LeaderEpoch:
-        """The epoch to serve a request in. Raises NotLeaderError, PartitionOfflineError or FencedEpochError."""
+        """Return the epoch to serve a request in. Raises NotLeaderError, PartitionOfflineError or FencedEpochError."""
         leader = self.state.leader if self.state is not None else None
         self.check_not_regressed(label)
         if leader is None:
@@ -157,7 +156,7 @@ class Leadership:
         return self.leader_epoch
 
     def check_writable(self, label: str, fence: Fence, acks: Acks, contact: Contact | None = None) -> LeaderEpoch:
-        """The epoch to append in. Raises what `check_leader` raises, NotEnoughReplicasError and NotReadyError."""
+        """Return the epoch to append in. Raises `check_leader`'s errors, NotEnoughReplicasError and NotReadyError."""
         epoch = self.check_leader(label, fence)
         if acks is not Acks.ALL:
             self._check_in_touch(label, contact)
@@ -169,7 +168,10 @@ class Leadership:
         return epoch
 
     def _too_few_live(self, contact: Contact | None) -> bool:
-        """Members that are away stay in the ISR where too few others are left: nothing commits before they return."""
+        """Return whether so many members of the ISR are away that nothing commits before they return.
+
+        Members that are away stay in the ISR where too few others are left.
+        """
         if contact is None or self.isr is None or not self._others:
             return False
         others = self.isr.certain - {self.me}
@@ -177,7 +179,7 @@ class Leadership:
         return bool(away) and len(self.isr.certain) - away < floor(self.isr.state, self.rules.min_insync_replicas)
 
     def check_latest(self, label: str, contact: Contact | None = None) -> None:
-        """Whether the high watermark is the latest that anybody was told. Raises NotReadyError."""
+        """Check that the high watermark is the latest that anybody was told. Raises NotReadyError."""
         if self.high_watermark < self._followers.epoch_start:
             raise NotReadyError(
                 f"{self.me.broker} has just begun to lead {label}, and knows as committed what lies below"
@@ -186,7 +188,8 @@ class Leadership:
         self._check_in_touch(label, contact)
 
     def _check_in_touch(self, label: str, contact: Contact | None) -> None:
-        """Raises NotReadyError where another may lead by now: acks=all and what is committed need no such check."""
+        """Check that no other broker can lead by now; acks=all and committed reads need no check. Raises
+        NotReadyError."""
         if contact is None or not self._others or contact.has_lease:
             return
         unheard = [str(seat) for seat in self._others if not contact.is_recent(self._followers.heard_ms(seat))]
@@ -197,12 +200,12 @@ class Leadership:
             )
 
     def wanted_isr(self, live: Collection[Seat], now_ms: int) -> tuple[Seat, ...]:
-        """Whom this leader wants in sync; `live` are the seats whose Leases are live and that do not drain."""
+        """Return the seats that this leader wants in sync; `live` seats have live Leases and do not drain."""
         assert self.state is not None, "only a leader is asked"
         return self._followers.wanted_isr(self.state, self.high_watermark, live, self.rules, now_ms)
 
     def redundancy(self) -> Redundancy:
-        """Of a partition that is led."""
+        """Return the redundancy of a partition that is led."""
         assert self.isr is not None, "only a leader is asked"
         state, end = self.isr.state, self.commit.log_end
         return Redundancy(
@@ -217,12 +220,12 @@ class Leadership:
         )
 
     def check_not_regressed(self, label: str) -> None:
-        """Raises PartitionOfflineError where only a person can help."""
+        """Check that the partition may be led. Raises PartitionOfflineError where only a person can help."""
         if self.regressed:
             raise PartitionOfflineError(f"{label} is offline: {self.regressed}")
 
     def step(self, event: LeaderEvent, now_ms: int) -> list[Effect]:
-        """What to do about `event`, in this order."""
+        """Return the effects of `event`, in this order."""
         match event:
             case StateApplied(state):
                 return self._applied(state, now_ms)
@@ -265,12 +268,12 @@ class Leadership:
         return [*effects, *self._counted_anew("state applied")]
 
     def _heard(self, event: FollowerReported | FollowerLeft | IsrProposed, now_ms: int) -> list[Effect]:
-        """Of followers, or of the writes that make them members."""
+        """Handle news of followers, or of the writes that make them members."""
         if isinstance(event, IsrProposed):
             self.isr = replace(self.isr, pending=event.pending) if self.isr is not None else None
             return self._counted_anew("an ISR is written")
         if not self.leads or event.leader_epoch != self.leader_epoch:
-            return []  # Of another epoch: it says nothing about this one.
+            return []  # An event of another epoch says nothing about this one.
         if isinstance(event, FollowerLeft):
             self._followers.left(event.seat, now_ms)
             return []
@@ -280,7 +283,7 @@ class Leadership:
         return self._maybe_commit(f"{event.seat} has {event.ends}") if event.seat in self._others else []
 
     def _counted_anew(self, reason: str) -> list[Effect]:
-        """Those who vote, or how many must, may have changed."""
+        """Count again: the seats that vote, or how many votes are needed, may have changed."""
         if self.isr is None or not self.leads:
             return []
         self._others = self.isr.maximal - {self.me}
@@ -311,7 +314,7 @@ class Leadership:
         return [Acknowledge((waiter.number,), "it was written before")]
 
     def _ended(self, event: SyncFailed | WriteFailed | Closed) -> list[Effect]:
-        """Everybody who waits is refused."""
+        """Refuse everybody who waits."""
         self._closed, self.leads = True, False
         match event:
             case SyncFailed(error):

@@ -1,7 +1,7 @@
-"""How far has each idempotent producer come in one partition, and is this batch new? Without I/O.
+"""The idempotent producers of one partition: how far each has come, and whether a batch is new. No I/O.
 
-A batch says (producer id, epoch, sequence of its first record); sequences count a producer's records in this partition
-from 0 and go on at 0 after 2^31 - 1 (KIP-98). Of each producer the last batches are remembered:
+A batch has (producer id, epoch, sequence of its first record); sequences count a producer's records in this partition
+from 0 and go on at 0 after 2^31 - 1 (KIP-98). The last batches of each producer are remembered:
 
     a remembered batch, again        -> it is answered with the place that it has
     the sequence that comes next     -> new
@@ -14,8 +14,8 @@ Invariants: what is remembered of a producer lies in the log, in its order; at m
 batches of each, and at most `PRODUCERS_REMEMBERED_MAX` producers: the one that has written nothing for longest is
 forgotten first, and each after `PRODUCER_EXPIRY_MS`. Everything is O(1) per batch.
 
-A producer that has no more batches unanswered than are remembered finds each of them here that the log holds, whatever
-was cut: `cut` forgets what the log loses and knows the sequence that must come again. Owned by one partition's log: it
+A producer that has no more batches unanswered than are remembered finds here each of them that the log holds, after
+any cut: `cut` forgets what the log loses and knows the sequence that must come again. Owned by one partition's log: it
 notes what is appended, by a leader or by a follower, cuts with the log, and is written and read as `producer-snapshot`
 (`sealed` text) with the recovery point. `states` may be called from another thread.
 """
@@ -30,7 +30,7 @@ from headrace.core.records.header import NO_PRODUCER, SEQUENCES, BatchHeader
 from headrace.core.types import Offset
 
 PRODUCERS_REMEMBERED_MAX = 2_000
-"""Idempotent producers that one partition remembers; above it the one that wrote nothing for longest is forgotten."""
+"""The producers that one partition remembers; above it the one that wrote nothing for longest is forgotten."""
 PRODUCER_EXPIRY_MS = 86_400_000
 """A producer that wrote nothing for so long may be forgotten (Kafka's producer.id.expiration.ms)."""
 
@@ -52,31 +52,31 @@ class Remembered(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """A value: replaced with each batch."""
+    """The state of one producer. It is a value that each batch replaces."""
 
     epoch: int
     next_sequence: int
     used_ms: int
-    """When it last wrote here, as far as is known."""
+    """The time when the producer last wrote here, as far as is known."""
     batches: tuple[Remembered, ...]
-    """The last ones, in order; of an older epoch too. None where all that was remembered was cut."""
+    """The last batches, in order, of an older epoch too. It is empty where all that was remembered was cut."""
 
 
 class Producers:
     def __init__(self, states: Mapping[int, ProducerState] | None = None) -> None:
         self._states = dict(states or {})
-        """By producer id, the one that has written nothing for longest first."""
+        """The states by producer id; the producer that has written nothing for longest comes first."""
         self.revision = 0
-        """Another one after each change."""
+        """A number that changes with each change."""
 
     def states(self) -> dict[int, ProducerState]:
-        """A copy: for a snapshot that another thread writes."""
+        """Return a copy, for a snapshot that another thread writes."""
         return self._states.copy()
 
     def repeated(self, headers: Sequence[BatchHeader], log_end: Offset) -> dict[int, Remembered]:
-        """Which of these batches are in the log already, by their index; the others are to be appended at `log_end`.
+        """Return which of these batches the log has already, by index; the others are to be appended at `log_end`.
 
-        One that stands among them twice is new once. Raises OutOfOrderSequenceError and FencedProducerError, with
+        A batch that is among them twice is new once. Raises OutOfOrderSequenceError and FencedProducerError, with
         `batch` in the details; then none of them may be appended.
         """
         found: dict[int, Remembered] = {}
@@ -96,7 +96,7 @@ class Producers:
         return found
 
     def note(self, header: BatchHeader, now_ms: int) -> None:
-        """This batch is appended, with its place stamped into it."""
+        """Note that this batch is appended, with its place stamped into it."""
         number = header.producer_id
         if number == NO_PRODUCER:
             return
@@ -107,12 +107,12 @@ class Producers:
         self.revision += 1
 
     def cut(self, end: Offset) -> None:
-        """The log now ends at `end`.
+        """Note that the log now ends at `end`.
 
-        A producer of which nothing is left that is remembered goes on with the oldest batch that was. That is the one
-        after the last that the log still has, as long as only what was unanswered is cut. Where more goes, which takes
-        an unclean election, it may lie above that one: then older retries are refused, and their producer goes on in a
-        higher epoch; what the log still has is not taken twice.
+        A producer that loses all its remembered batches continues with the oldest of them. That is the batch after the
+        last one that the log still has, as long as only unanswered batches are cut. If more is cut, which takes an
+        unclean election, it may lie above that batch: then older retries are refused, and their producer goes on in a
+        higher epoch; the log never takes twice what it still has.
         """
         for number, state in self._states.items():
             lost = next((each for each in state.batches if each.last_offset >= end), None)
@@ -134,7 +134,7 @@ class Producers:
 
     @classmethod
     def parse(cls, content: bytes) -> Self:
-        """Raises DamagedFileError."""
+        """Parse a snapshot. Raises DamagedFileError."""
         lines = unseal(PRODUCERS_FILE, content)
         try:
             return cls(dict(map(_parse_line, lines)))
@@ -143,7 +143,7 @@ class Producers:
 
 
 def format_producers(states: Mapping[int, ProducerState]) -> bytes:
-    """A line for each producer, in order: id, epoch, next sequence, time, then each batch as `e:s:base:last`."""
+    """Return a line for each producer, in order: id, epoch, next sequence, time, then each batch as `e:s:base:last`."""
     return seal(PRODUCERS_FILE, [" ".join(_words(number, state)) for number, state in states.items()])
 
 
@@ -160,7 +160,7 @@ def _parse_line(line: str) -> tuple[int, ProducerState]:
 
 
 def _judged(state: ProducerState, header: BatchHeader, index: int) -> Remembered | None:
-    """The batch that this one repeats; None where it is new."""
+    """Return the batch that this one repeats; None where it is new."""
     epoch, sequence = header.producer_epoch, header.base_sequence
     if epoch == state.epoch and sequence == state.next_sequence:
         return None

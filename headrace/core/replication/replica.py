@@ -1,10 +1,10 @@
-"""One partition on one broker: leader, follower, or neither. The two roles as one machine, over one log. No I/O.
+"""The replica of a partition on one broker: leader, follower, or neither, as one machine over one log. No I/O.
 
     neither ── a state names this seat ──> leading         leading ── any other state, or closed ──> neither, following
        └────── it names another leader ──> following     following ── a state names this seat ──> leading
                                               └── its log is being cut ──> neither, until that is done
 
-Whatever concerns both roles is decided here: who hears of a state and of a sync, what becomes of the high watermark
+This module decides what concerns both roles: which hears of a state and of a sync, what becomes of the high watermark
 when the role changes (it goes along: a new leader serves what it knew as committed), and that a log which is being cut
 is neither led with nor served: the state that names this seat is held back until the cut is on disk.
 
@@ -62,9 +62,9 @@ class Replica:
         last_epoch: LeaderEpoch = NO_EPOCH,
         high_watermark: Offset = _NOTHING,
     ) -> None:
-        """`log` as it was recovered. `last_epoch`: the greatest that the log holds, or that this broker was told of.
+        """Begin with the recovered `log`; `last_epoch` is the greatest that it holds, or that this broker was told of.
 
-        `high_watermark` as it was checkpointed: a lower bound.
+        `high_watermark` is the checkpointed one: a lower bound.
         """
         self.me = me
         start, end = log.log_start_offset, log.log_end_offset
@@ -72,7 +72,7 @@ class Replica:
         self._following = Following(me, log, self._leadership.commit, last_epoch)
         self._following.high_watermark = max(min(high_watermark, end), start)
         self._held_back: StateApplied | None = None
-        """It names this seat; the log is being cut."""
+        """The state that names this seat, held back while the log is being cut."""
 
     @property
     def leads(self) -> bool:
@@ -80,7 +80,7 @@ class Replica:
 
     @property
     def high_watermark(self) -> Offset:
-        """First offset that is not committed, as far as this broker knows."""
+        """The first offset that is not committed, as far as this broker knows."""
         return self._leadership.high_watermark if self._leadership.leads else self._following.high_watermark
 
     @property
@@ -90,45 +90,45 @@ class Replica:
 
     @property
     def state(self) -> PartitionState | None:
-        """As last applied."""
+        """The state that was applied last."""
         return self._leadership.state if self._held_back is None else self._held_back.state
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """0 before any state was applied."""
+        """The leader epoch; 0 before any state was applied."""
         return self._leadership.leader_epoch if self._held_back is None else self._held_back.state.leader_epoch
 
     @property
     def isr(self) -> Isr | None:
-        """Of the leader: the ISR that has landed, and what is on its way."""
+        """The ISR that has landed and the writes on their way, where this broker leads."""
         return self._leadership.isr
 
     @property
     def rules(self) -> InSyncRules:
-        """As the topic says now."""
+        """The rules that the topic sets now."""
         return self._leadership.rules
 
     @property
     def regressed(self) -> str:
-        """Why this broker, a replica, takes part in nothing, as a sentence with the remedy; else empty."""
+        """The reason why this broker, a replica, takes part in nothing, as a sentence with the remedy; else empty."""
         return self._leadership.regressed
 
     @property
     def waits(self) -> bool:
-        """Is anybody waiting? Then time must be told to `step`."""
+        """Return whether anybody waits, so that `step` must be told the time."""
         return self._leadership.waits
 
     @property
     def is_cutting(self) -> bool:
-        """Then nothing is appended."""
+        """Return whether the log is being cut; then nothing is appended."""
         return self._following.is_cutting
 
     def accepts(self, leader_epoch: LeaderEpoch) -> bool:
-        """Whether batches that the leader sent in this epoch may be appended now."""
+        """Return whether batches that the leader sent in this epoch may be appended now."""
         return self._following.accepts(leader_epoch)
 
     def check_leader(self, label: str, fence: Fence) -> LeaderEpoch:
-        """The epoch to serve a request in.
+        """Return the epoch to serve a request in.
 
         Raises NotLeaderError, PartitionOfflineError, FencedEpochError or NotReadyError.
         """
@@ -136,28 +136,28 @@ class Replica:
         return self._leadership.check_leader(label, fence)
 
     def check_writable(self, label: str, fence: Fence, acks: Acks, contact: Contact | None = None) -> LeaderEpoch:
-        """The epoch to append in. Raises what `check_leader` raises, NotEnoughReplicasError and NotReadyError."""
+        """Return the epoch to append in. Raises `check_leader`'s errors, NotEnoughReplicasError and NotReadyError."""
         self._check_not_held_back(label)
         return self._leadership.check_writable(label, fence, acks, contact)
 
     def check_latest(self, label: str, contact: Contact | None = None) -> None:
-        """Whether this leader may call its high watermark the latest. Raises NotReadyError."""
+        """Check that this leader may call its high watermark the latest. Raises NotReadyError."""
         self._leadership.check_latest(label, contact)
 
     def check_not_regressed(self, label: str) -> None:
-        """Raises PartitionOfflineError where only a person can help."""
+        """Check that the replica may take part. Raises PartitionOfflineError where only a person can help."""
         self._leadership.check_not_regressed(label)
 
     def redundancy(self) -> Redundancy:
-        """Of a partition that is led."""
+        """Return the redundancy of a partition that is led."""
         return self._leadership.redundancy()
 
     def wanted_isr(self, live: Collection[Seat], now_ms: int) -> tuple[Seat, ...]:
-        """Whom this leader wants in sync; `live` are the seats whose Leases are live and that do not drain."""
+        """Return the seats that this leader wants in sync; `live` seats have live Leases and do not drain."""
         return self._leadership.wanted_isr(live, now_ms)
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
-        """What to do about `event`, in this order. Raises DivergedLogError: the stream is over."""
+        """Return the effects of `event`, in this order. Raises DivergedLogError: the stream is over."""
         match event:
             case (
                 Appended()
@@ -196,7 +196,7 @@ class Replica:
         return [*led, *self._following.step(event)]
 
     def _maybe_apply(self, now_ms: int) -> list[Effect]:
-        """What was held back, once the cut is done: another one may have begun at once."""
+        """Apply the state that was held back, once the cut is done: another cut may have begun at once."""
         if self._held_back is None or self.is_cutting:
             return []
         event, self._held_back = self._held_back, None
@@ -204,5 +204,5 @@ class Replica:
         return self._leadership.step(event, now_ms)
 
     def _hand_over(self) -> None:
-        """Whoever acts next knows as committed what whoever acts now does."""
+        """Hand the high watermark over: the next role knows as committed what the present one does."""
         self._leadership.high_watermark = self._following.high_watermark = self.high_watermark

@@ -43,16 +43,16 @@ from headrace.core.types import (
 GIVING_AWAY_FILE: Final = "giving-away"
 
 RemovalNotes = Mapping[PartitionKey, PartitionEpoch]
-"""By partition: the epoch in which this broker was first to be removed."""
+"""The removals by partition: the epoch in which this broker was first to be removed."""
 
 Leaving = Mapping[PartitionKey, tuple[SetUid, LeaderEpoch]]
-"""By partition: in which set and leader epoch this life last saw that this broker is to be removed. In memory only."""
+"""The set and leader epoch, by partition, in which this life last saw this broker's removal. In memory only."""
 
 
 def noted_removals(
     before: RemovalNotes, me: BrokerId, sets: Iterable[PartitionSet], held: Collection[PartitionKey]
 ) -> dict[PartitionKey, PartitionEpoch]:
-    """What is to be remembered, now that `sets` are seen; `held` is everything that is on the disk."""
+    """Return the removals to remember, now that `sets` are seen; `held` is everything that is on the disk."""
     notes = {key: epoch for key, epoch in before.items() if key in held}
     for partition_set in sets:
         for state in partition_set.partitions:
@@ -65,7 +65,7 @@ def noted_removals(
 
 
 def given_away(notes: RemovalNotes, sets: Iterable[PartitionSet]) -> frozenset[PartitionKey]:
-    """Those of which a set shows what has become of them since."""
+    """Return the noted partitions of which a set shows what has become of them since."""
     states = ((each.key(state.id), state) for each in sets for state in each.partitions)
     return frozenset(key for key, state in states if key in notes and state.partition_epoch > notes[key])
 
@@ -73,7 +73,7 @@ def given_away(notes: RemovalNotes, sets: Iterable[PartitionSet]) -> frozenset[P
 def seen_leaving(
     before: Leaving, me: BrokerId, sets: Iterable[PartitionSet], regressed: Collection[TopicUid]
 ) -> dict[PartitionKey, tuple[SetUid, LeaderEpoch]]:
-    """What this life has seen, now that it sees `sets`; nothing of topics whose metadata is seen to have gone back."""
+    """Return the removals that this life has seen, with `sets`; none of topics whose metadata went back."""
     leaving: dict[PartitionKey, tuple[SetUid, LeaderEpoch]] = {}
     for partition_set in sets:
         for state in partition_set.partitions:
@@ -88,9 +88,9 @@ def seen_leaving(
 
 
 def moved_in_sight(leaving: Leaving, sets: Iterable[PartitionSet]) -> frozenset[PartitionKey]:
-    """Those that the same leader goes on with: it has all that is committed. `cluster recover` raises the epoch.
+    """Return the partitions that the same leader keeps, with all that is committed; `cluster recover` raises the epoch.
 
-    A set that was deleted and made anew may say of the same epoch what was never so.
+    A set that was deleted and made anew may show, in the same epoch, a state that never was.
     """
     states = ((each, state) for each in sets for state in each.partitions)
     shown = ((each.key(state.id), (each.uid, state.leader_epoch)) for each, state in states)
@@ -98,12 +98,12 @@ def moved_in_sight(leaving: Leaving, sets: Iterable[PartitionSet]) -> frozenset[
 
 
 def format_giving_away(notes: RemovalNotes) -> bytes:
-    """A line for each partition: uid, partition, partition epoch."""
+    """Return a line for each partition: uid, partition, partition epoch."""
     return seal(GIVING_AWAY_FILE, [f"{key.uid} {key.partition} {epoch}" for key, epoch in notes.items()])
 
 
 def parse_giving_away(content: bytes) -> dict[PartitionKey, PartitionEpoch]:
-    """Raises DamagedFileError."""
+    """Parse the notes. Raises DamagedFileError."""
     lines = unseal(GIVING_AWAY_FILE, content)
     try:
         rows = [line.split(" ") for line in lines]
@@ -113,7 +113,7 @@ def parse_giving_away(content: bytes) -> dict[PartitionKey, PartitionEpoch]:
 
 
 class Holding(Enum):
-    """What this broker has of a partition."""
+    """The data that this broker has of a partition."""
 
     ORPHANED = "set aside"
     RESTING = "on disk, not open"
@@ -129,22 +129,22 @@ _SETTLED = (Holding.RESTING, Holding.OPEN, Holding.BROKEN)
 class ObservedPartitions:
     me: Seat
     sets: Sequence[PartitionSet]
-    """Of every topic of the cluster."""
+    """The sets of every topic of the cluster."""
     held: Mapping[PartitionKey, Holding]
     logs: Mapping[PartitionKey, LogFacts]
-    """Of every open partition ..."""
+    """The facts of every open log ..."""
     opened_for: Mapping[PartitionKey, SetUid]
-    """... and which set asked for that."""
+    """... and the set that each was opened for."""
     described: Collection[TopicUid]
-    """Topics whose spec is known; a log is not opened without its settings."""
+    """The topics whose spec is known; a log is not opened without its settings."""
     overdue: Collection[PartitionKey] = ()
-    """Orphans that were kept for as long as they are promised, and that may be deleted then."""
+    """The orphans that were kept for as long as is promised, and that may be deleted then."""
     going: Collection[PartitionKey] = ()
-    """What this broker was seen to give away (`removing`) when it was last seen to hold a place in it ..."""
+    """The partitions that this broker was giving away (`removing`) when it was last seen to hold a place in them ..."""
     moved_in_sight: Collection[PartitionKey] = ()
-    """... and of that, what this life saw to be moved by whoever leads it still: nothing of it can be missing there."""
+    """... and those of them that this life saw move while the same leader stayed: nothing can be missing there."""
     kept: Collection[TopicUid] = ()
-    """Topics that there are, and those whose data a topic claims: no orphan of them is deleted, however old it is."""
+    """The topics that there are, and those whose data a topic claims: their orphans are never deleted, however old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +152,14 @@ class Open:
     key: PartitionKey
     topic: TopicName
     state: PartitionState
-    """As it was observed: the set may be gone from the view when the log is opened."""
+    """The state that was observed: the set may be gone from the view when the log is opened."""
     asked_by: SetUid
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Keep the data where it is."""
+    """Close the log, and keep the data where it is."""
 
     key: PartitionKey
     reason: str
@@ -179,7 +179,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """Delete what is orphaned, if its retention is still over when that begins."""
+    """Delete the orphaned data, if its retention is still over when that begins."""
 
     key: PartitionKey
     reason: str
@@ -193,18 +193,18 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """What was orphaned as `old` is `key` from now on."""
+    """Rename the data that was orphaned as `old`: it is `key` from now on."""
 
     key: PartitionKey
     old: PartitionKey
     state: PartitionState
-    """The first of `key`."""
+    """The first state of `key`."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReportRegressed:
-    """Tell the Topic's owner: nothing can be done from here."""
+    """Tell the Topic's owner that this broker can do nothing."""
 
     key: PartitionKey
     topic: TopicName
@@ -215,13 +215,13 @@ Action = Open | Close | Delete | Orphan | Purge | Restore | Adopt | ReportRegres
 
 
 def plan_residency(observed: ObservedPartitions) -> list[Action]:
-    """What to do now. Partitions that are busy are left alone until they are not."""
+    """Return the actions for now. Partitions that are busy are left alone until they are not."""
     actions: list[Action] = []
     for partition_set in observed.sets:
         if partition_set.deleting:
             actions += _plan_deletion(partition_set, observed)
         else:
-            # What is to be closed is looked at again when it is.
+            # A partition that is to be closed is looked at again when it is.
             actions += [*_outlived(partition_set, observed)] or _plan(partition_set, observed)
     return [*actions, *_unknown_to_the_api(observed)]
 
@@ -237,10 +237,10 @@ def _plan(partition_set: PartitionSet, observed: ObservedPartitions) -> list[Act
 
 
 def _outlived(partition_set: PartitionSet, observed: ObservedPartitions) -> Iterator[Close]:
-    """Opened for a set that is gone, though nobody here may have seen it go.
+    """Close what was opened for a set that is gone, though nobody here may have seen it go.
 
-    What its replica has heard of that set, and of its epochs, says nothing about this one: it would take every state of
-    it for old news, and go on as if there were none.
+    The epochs that its replica has seen in that set mean nothing in this one: the replica would take every state of
+    this set for old news, and go on as if there were none.
     """
     for state in partition_set.partitions:
         key = partition_set.key(state.id)
@@ -269,7 +269,7 @@ def _adopted(partition_set: PartitionSet, observed: ObservedPartitions) -> Itera
 def _yet_to_adopt(
     partition_set: PartitionSet, observed: ObservedPartitions
 ) -> Iterator[tuple[PartitionState, PartitionKey]]:
-    """What is placed here and is held here under its old uid alone."""
+    """Return the partitions that are placed here and held here under their old uid alone."""
     adopted = partition_set.adopted
     for state in partition_set.partitions if adopted else ():
         old, is_placed = adopted.get(state.id), observed.me.broker in state.replicas
@@ -290,7 +290,7 @@ def _opened(partition_set: PartitionSet, observed: ObservedPartitions) -> Iterat
 
 
 def _vacated(partition_set: PartitionSet, observed: ObservedPartitions) -> Iterator[Delete | Orphan | Purge]:
-    """Deleted at once only where others surely have all of it: if the API went back, this may be the only copy."""
+    """Delete at once only where others surely have all of it: if the API went back, this may be the only copy."""
     moved = f"{partition_set.metadata.name} has moved it to other brokers"
     for state in partition_set.partitions:
         key = partition_set.key(state.id)

@@ -33,26 +33,26 @@ from headrace.core.types import (
 )
 
 NO_LIFE: Final = Incarnation(0)
-"""Before the first life of every broker."""
+"""The incarnation before the first life of every broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What a broker knows of its own log before it asks for a seat."""
+    """The facts that a broker knows of its own log before it asks for a seat."""
 
     last_epoch: LeaderEpoch
     """The greatest leader epoch that the log has seen; 0 for an empty log."""
 
     damage: str = ""
-    """Why this start found the log not intact, as a clause; empty where it was."""
+    """The reason why this start found the log not intact, as a clause; empty where the log was intact."""
 
     void_before: Incarnation = NO_LIFE
-    """Seats of older incarnations are void: the start of this one found the log not intact."""
+    """The incarnation below which seats are void: its start found the log not intact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Write `state`. `loss` is what people must be told: records may be missing; empty where nothing can be."""
+    """Write `state`. `loss` tells people that records may be missing; it is empty where none can be."""
 
     state: PartitionState
     reason: str
@@ -67,13 +67,13 @@ class Regressed:
 
 
 def greatest_incarnation(me: BrokerId, on_lease: Incarnation, sets: Iterable[PartitionSet]) -> Incarnation:
-    """The greatest that the Lease and every seat of this broker know; a new life takes a greater one."""
+    """Return the greatest incarnation that the Lease and all seats of this broker know; a new life takes a greater."""
     in_sets = (seat.incarnation for partition_set in sets for seat in seats_of(me, partition_set))
     return max((on_lease, *in_sets))
 
 
 def seats_of(me: BrokerId, partition_set: PartitionSet) -> Iterable[Seat]:
-    """Every seat, of whatever incarnation, that `partition_set` gives to this broker."""
+    """Return every seat, of whatever incarnation, that `partition_set` gives to this broker."""
     for state in partition_set.partitions:
         if state.leader is not None and state.leader.broker == me:
             yield state.leader
@@ -81,19 +81,19 @@ def seats_of(me: BrokerId, partition_set: PartitionSet) -> Iterable[Seat]:
 
 
 def is_superseded(me: Seat, sets: Iterable[PartitionSet]) -> bool:
-    """Does any seat belong to a later life of this broker? Then this process must exit."""
+    """Return whether any seat belongs to a later life of this broker; then this process must exit."""
     return any(seat.incarnation > me.incarnation for a_set in sets for seat in seats_of(me.broker, a_set))
 
 
 def supersedes(state: PartitionState, applied: PartitionState | None) -> bool:
-    """A state whose partition epoch is not above the applied one is old news."""
+    """Return whether `state` is news: one whose partition epoch is not above the applied one is old."""
     return applied is None or state.partition_epoch > applied.partition_epoch
 
 
 def older_partitions(shown: PartitionSet, known: PartitionSet) -> frozenset[PartitionId]:
-    """Partitions that are older in `shown`, or something else under the same epoch: what each change raises.
+    """Return the partitions that are older in `shown`, or differ under the same epoch, which each change raises.
 
-    All of them where the word that the data is to be deleted was taken back, which nobody does.
+    All of them are older where the order to delete the data was taken back, which nobody does.
     """
     states = {state.id: state for state in shown.partitions}
     others = (state for state in known.partitions if states.get(state.id) != state)
@@ -102,11 +102,11 @@ def older_partitions(shown: PartitionSet, known: PartitionSet) -> frozenset[Part
 
 
 def why_void(state: PartitionState, me: Seat, log: LogFacts) -> str:
-    """Why the log does not hold all that this broker vouched for by its seat in `state`; empty where it does.
+    """Return why the log lacks some of what this broker vouched for by its seat in `state`; empty where it has all.
 
-    Asked of each state anew: a write that was on its way when the log was opened may name a life that the opening did
-    not see, and whether its seat is good only `void_before` can tell. A seat of this very life is proof of an intact
-    log, whatever it was before.
+    This is asked of each state anew: a write that was on its way when the log was opened may name a life that the
+    opening did not see, and only `void_before` tells whether its seat is good. A seat of this very life proves that the
+    log is intact, whatever it was before.
     """
     if me in state.isr:
         return ""
@@ -117,7 +117,7 @@ def why_void(state: PartitionState, me: Seat, log: LogFacts) -> str:
 
 
 def claim(state: PartitionState, me: Seat, log: LogFacts) -> Claim | Regressed | None:
-    """What this broker may write when it comes back; None where it has nothing to claim.
+    """Return what this broker may write when it comes back; None where it has nothing to claim.
 
     One of several replicas renews its seat in the ISR, or gives it up. Only the sole replica elects itself. It does so
     even when its log is not intact, since there is no better copy to wait for, and says what may be lost.
@@ -145,10 +145,10 @@ def claim(state: PartitionState, me: Seat, log: LogFacts) -> Claim | Regressed |
 
 
 def _renewed(state: PartitionState, me: Seat, log: LogFacts) -> Claim | None:
-    """What becomes of this broker's ISR seat of an older life; None where it has none.
+    """Return what becomes of this broker's ISR seat of an older life; None where it has none.
 
-    Where its log is intact it is renewed; else it is given up, unless it is the last: who comes next must know which
-    log was in sync. The leadership is not its to renew: the operator elects under a new epoch.
+    The seat is renewed where the log is intact. Otherwise it is given up, unless it is the last: the next leader must
+    know which log was in sync. A broker never renews its leadership: the operator elects under a new epoch.
     """
     old = [seat for seat in state.isr if seat.broker == me.broker and seat != me]
     others = tuple(seat for seat in state.isr if seat not in old)
@@ -161,9 +161,9 @@ def _renewed(state: PartitionState, me: Seat, log: LogFacts) -> Claim | None:
 
 
 def give_up(state: PartitionState, me: Seat) -> PartitionState | None:
-    """The state without this seat, whose disk failed; None where there is nothing to take out.
+    """Return the state without this seat, whose disk failed; None where there is nothing to take out.
 
-    Its ISR entry stays where it is the last: whoever comes next must know which log was in sync.
+    Its ISR entry stays where it is the last: the next leader must know which log was in sync.
     """
     isr = tuple(seat for seat in state.isr if seat != me) or state.isr
     leader = None if state.leader == me else state.leader
@@ -173,10 +173,10 @@ def give_up(state: PartitionState, me: Seat) -> PartitionState | None:
 def step_down(
     state: PartitionState, me: Seat, ready: Collection[Seat], min_insync_replicas: int
 ) -> PartitionState | None:
-    """The state without this seat, which can do nothing for a while but lacks nothing; None where it had better stay.
+    """Return the state without this seat, which lacks nothing but is idle for a while; None where it had better stay.
 
-    It goes only where as many others as the topic asks for are in sync and `ready`: with fewer nothing could commit
-    anyway, and then whoever has everything stays electable.
+    The seat goes only where as many others as the topic asks for are in sync and `ready`: with fewer nothing could
+    commit anyway, and then each replica that has everything stays electable.
     """
     others = tuple(seat for seat in state.isr if seat != me)
     in_sync = [seat for seat in others if seat in ready]
@@ -186,7 +186,7 @@ def step_down(
 
 
 def surrender(state: PartitionState, me: BrokerId) -> PartitionState | None:
-    """The state without this broker, once its data is deleted; None where it holds no place in it."""
+    """Return the state without this broker, once its data is deleted; None where it holds no place in it."""
     if me not in state.replicas:
         return None
     return replace(
@@ -204,19 +204,19 @@ def _next(state: PartitionState, *, leader: Seat | None, isr: tuple[Seat, ...]) 
 
 def _loss(state: PartitionState, me: Seat, log: LogFacts) -> str:
     void = why_void(state, me, log)
-    # Before the first election there was nobody who could have acknowledged anything.
+    # Before the first election nobody could have acknowledged anything.
     return f"acknowledged records may be missing: {void}" if void and state.leader_epoch > 0 else ""
 
 
 class SeenEpochs:
     def __init__(self, last: LeaderEpoch) -> None:
         self.last = last
-        """The greatest that the log holds, or that was ever applied."""
+        """The greatest leader epoch that the log holds, or that was ever applied."""
         self._led_by: Seat | None = None
-        """Who leads in it, as far as is known."""
+        """The seat that leads in it, as far as is known."""
 
     def regression(self, state: PartitionState) -> str:
-        """Why this state is not to be believed, as a sentence with the remedy; else empty."""
+        """Return why this state is not to be believed, as a sentence with the remedy; else empty."""
         remedy = "its data went back; run `headrace cluster recover`"
         epoch, leader = state.leader_epoch, state.leader
         if epoch < self.last:
@@ -226,7 +226,7 @@ class SeenEpochs:
         return ""
 
     def note(self, state: PartitionState) -> None:
-        """It is believed."""
+        """Note a state that is believed."""
         if state.leader is not None or state.leader_epoch > self.last:
             self._led_by = state.leader
         self.last = state.leader_epoch
@@ -236,14 +236,14 @@ Seen = Mapping[PartitionKey, LeaderEpoch]
 
 
 def may_act_on(state: PartitionState, me: BrokerId, seen: LeaderEpoch) -> bool:
-    """Whether its epoch is on disk, as `seen` is; of what is placed elsewhere nothing has to be remembered."""
+    """Return whether the state's epoch is on disk, as `seen` is. A partition that is placed elsewhere needs no note."""
     return me not in state.replicas or state.leader_epoch <= seen
 
 
 def to_remember(sets: Iterable[PartitionSet], me: BrokerId, seen: Seen) -> dict[PartitionKey, LeaderEpoch]:
-    """Epochs of this broker's partitions that have to be on disk before anybody acts on them.
+    """Return the epochs of this broker's partitions that must be on disk before anybody acts on them.
 
-    Of topics that are being deleted nothing is acted on any more, and what is forgotten with the data stays forgotten.
+    Nobody acts any more on topics that are being deleted; the epochs that went with their data stay forgotten.
     """
     return {
         partition_set.key(state.id): state.leader_epoch
@@ -255,7 +255,7 @@ def to_remember(sets: Iterable[PartitionSet], me: BrokerId, seen: Seen) -> dict[
 
 
 def regressed_topics(sets: Iterable[PartitionSet], seen: Seen) -> frozenset[TopicUid]:
-    """Topics with a partition in a lower epoch than this broker has seen, wherever it is placed by now."""
+    """Return the topics with a partition in a lower epoch than this broker has seen, wherever it is placed by now."""
     return frozenset(
         partition_set.topic_uid
         for partition_set in sets

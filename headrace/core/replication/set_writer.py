@@ -54,28 +54,28 @@ class BrokerSituation:
 
     me: Seat
     ready: Collection[Seat]
-    """Of all brokers, whose Leases are live, that do not drain and have room for records."""
+    """The seats of all brokers whose Leases are live, that do not drain and have room for records."""
     now_ms: int
     failed: str = ""
-    """Why nothing on its disk can be trusted any more, as a clause."""
+    """The reason why nothing on its disk can be trusted any more, as a clause."""
     leaving: str = ""
-    """Why its replicas had better not be waited for, as a clause: it stops, or its disk is full."""
+    """The reason why its replicas had better not be waited for, as a clause: it stops, or its disk is full."""
     regressed: Collection[TopicUid] = ()
-    """Topics of which some broker knows later states than the API server: nothing is written upon older ones."""
+    """The topics of which some broker knows later states than the API server: nothing is written upon older ones."""
     claims: bool = True
-    """Whether it takes what it may: not while it stops."""
+    """Whether the broker takes what it may: it does not while it stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalReplica:
-    """What this broker has of a partition, and what is to be known of it."""
+    """The facts of this broker's replica of one partition."""
 
     holding: Holding
     log: LogFacts | None = None
-    """While it is open."""
+    """The facts of the log, while it is open."""
     min_insync_replicas: int = 1
     leader: "Leader | None" = None
-    """The replica, where it is time to ask it whom it wants in sync."""
+    """The replica, when it is time to ask it which seats it wants in sync."""
 
 
 class Leader(Protocol):
@@ -93,15 +93,15 @@ class WantedState:
     state: PartitionState
     reason: str
     loss: str = ""
-    """What the Topic's owner must be told once it has landed."""
+    """The loss that the Topic's owner must be told of once the state has landed."""
     is_claim: bool = False
-    """Of a broker that comes back: it is not ready before that has landed."""
+    """Whether this is the claim of a broker that comes back: it is not ready before the claim has landed."""
 
 
 def wanted_states(
     partition_set: PartitionSet, local: Mapping[PartitionId, LocalReplica], around: BrokerSituation
 ) -> list[WantedState]:
-    """For `partition_set`, the newest state that is known to have landed."""
+    """Return the states that this broker wants; `partition_set` is the newest that is known to have landed."""
     if partition_set.topic_uid in around.regressed:
         return []
     if partition_set.deleting:
@@ -154,14 +154,14 @@ def _names(seats: Iterable[Seat]) -> str:
 
 
 def isr_changes(before: PartitionSet, after: PartitionSet, me: Seat) -> tuple[int, int]:
-    """How many ISRs under this leader have shrunk, and how many have grown, by whomever that was written."""
+    """Return how many ISRs under this leader have shrunk, and how many have grown, whoever wrote that."""
     led = {state.id: set(state.isr) for state in before.partitions if state.leader == me}
     changes = [(led[state.id], set(state.isr)) for state in after.partitions if state.id in led and state.leader == me]
     return sum(bool(old - new) for old, new in changes), sum(bool(new - old) for old, new in changes)
 
 
 class IsrLooks:
-    """When the ISR of each led partition is to be looked at next: often while somebody is missing, else seldom.
+    """The times when the ISR of each led partition is looked at next: soon while a member is missing, else seldom.
 
     An ISR that is whole changes only when a member has lagged for long, so that being late by a part of
     `replica_lag_ms_max` costs little, and a thousand idle partitions cost next to nothing. All of them are due at the
@@ -175,12 +175,12 @@ class IsrLooks:
         return self._due_ms.get(key, 0) <= now_ms
 
     def looked(self, key: PartitionKey, state: PartitionState, ready: Collection[Seat], now_ms: int) -> None:
-        """`state` is what it was looked at in: a whole ISR of brokers that are ready can wait."""
+        """Note a look at the ISR of `state`: a whole ISR of brokers that are ready can wait."""
         is_whole = len(state.isr) == len(state.replicas) and all(seat in ready for seat in state.isr)
         self._due_ms[key] = (now_ms // ISR_LOOK_INTERVAL_MS + 1) * ISR_LOOK_INTERVAL_MS if is_whole else 0
 
     def forget(self, key: PartitionKey) -> None:
-        """It is to be looked at at once when it is led again."""
+        """Forget a partition: it is looked at at once when it is led again."""
         self._due_ms.pop(key, None)
 
 
@@ -189,7 +189,7 @@ class SetWriter:
         self.known = known
         """The newest state that is known to have landed; attempts are based on its version."""
         self.regressed: frozenset[PartitionId] = frozenset()
-        """Partitions of which the API server shows something else than what has landed, under no greater epoch."""
+        """The partitions of which the API server shows something else than has landed, under no greater epoch."""
         self._isrs = {state.id: Isr(state) for state in known.partitions}
         self._in_flight = False
         self._must_read = False
@@ -204,23 +204,22 @@ class SetWriter:
 
     @property
     def is_undecided(self) -> bool:
-        """Something may still land: write again, or read."""
+        """Return whether something may still land: write again, or read."""
         return any(isr.pending is not None for isr in self._isrs.values())
 
     @property
     def must_read(self) -> bool:
-        """The last attempt has no outcome, and nobody has looked since: to read comes before the next attempt."""
+        """Return whether a read must come first: the last attempt has no outcome, and nobody has looked since."""
         return self._must_read and not self._in_flight
 
     def isr(self, partition: PartitionId) -> Isr:
         return self._isrs[partition]
 
     def write(self, wanted: Iterable[PartitionState], *, regressed: Collection[TopicUid] = ()) -> PartitionSet | None:
-        """What to PUT so that these states become true; None where there is nothing to say, or it cannot be said now.
+        """Return the set to PUT so that these states become true; None where nothing is to be written, or can be now.
 
         Partitions that are undecided and not wanted otherwise are written as they were last known. The partition epochs
-        of `wanted` are not looked at. Of topics that are `regressed`, as some broker knows, nothing is written, not
-        even again.
+        of `wanted` are ignored. Nothing is written of topics that some broker knows to be `regressed`, not even again.
         """
         if self._in_flight or self.is_regressed or self.known.topic_uid in regressed:
             return None
@@ -233,18 +232,20 @@ class SetWriter:
         return self.known.with_partitions(*changed)
 
     def landed(self, partition_set: PartitionSet) -> None:
-        """200: this is what was written, with its new version. A watch may have shown it before, and more."""
+        """Note a 200: this was written, with its new version. A watch may have shown it before, and more."""
         self._in_flight = self._must_read = False
         self.seen(partition_set)
 
     def unanswered(self) -> None:
-        """A time-out, a broken connection, a conflict, a 5xx: whether it landed, or will, is not known."""
+        """Note a time-out, a broken connection, a conflict, or a 5xx: whether the write landed, or will, is not
+        known."""
         self._in_flight, self._must_read = False, True
 
     def seen(self, partition_set: PartitionSet) -> None:
-        """By a watch, which may be late and says nothing of what comes after: only greater partition epochs count.
+        """Note a set from a watch, which may be late and know nothing of later states: only greater epochs count.
 
-        With the same epochs, all that may be new is around them: that is taken over where nothing depends on `known`.
+        With the same partition epochs, only the rest of the set can be new: it is taken over where nothing depends on
+        `known`.
         """
         if older_partitions(partition_set, self.known):
             return
@@ -253,9 +254,9 @@ class SetWriter:
             self._settle(partition_set)
 
     def read(self, partition_set: PartitionSet, *, based_on: str) -> None:
-        """By a GET without resourceVersion that began while `known` had the version `based_on`.
+        """Note a set from a GET without resourceVersion that began while `known` had the version `based_on`.
 
-        No PUT leaves while one is under way: whoever owns this has one call at a time.
+        No PUT leaves while such a GET is under way: the owner has one call at a time.
         """
         self._must_read = False
         version = partition_set.metadata.resource_version
@@ -266,7 +267,8 @@ class SetWriter:
             self._settle(partition_set)
 
     def gone(self) -> None:
-        """A GET without resourceVersion, after the last attempt, finds no such object: nothing based on it can land."""
+        """Note that a GET without resourceVersion found no object after the last attempt: nothing based on it can
+        land."""
         self._settle(self.known)
 
     def _attempt(self, state: PartitionState) -> PartitionState:
@@ -280,6 +282,6 @@ class SetWriter:
         return isr.state if isr is not None else None
 
     def _settle(self, partition_set: PartitionSet) -> None:
-        """The version that every attempt was based on is over."""
+        """Note that the version that every attempt was based on is over."""
         self.known, self.regressed, self._must_read = partition_set, frozenset(), False
         self._isrs = {state.id: Isr(state) for state in partition_set.partitions}

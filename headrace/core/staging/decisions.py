@@ -9,8 +9,8 @@ take a committed batch for a new one.
            committed, and still on its way ──> pinned, however old
 
 A log is deleted from its start only, so a stage of no use goes as soon as nothing before it is needed. `Cleaning`
-knows this coordinator's own term; a new coordinator waits for the expiry of what it does not know of. By the clock of
-`now_ms` of this process: it deletes later than it might, never sooner.
+knows this coordinator's own term; a new coordinator waits for the expiry of what it does not know of. It goes by the
+clock `now_ms` of this process: it deletes later than it might, never sooner.
 """
 
 import json
@@ -26,23 +26,23 @@ from headrace.core.staging.writers import WriterName
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
 
 STAGE_EXPIRY_MS = 12 * 3_600_000
-"""What nobody has committed for so long belongs to an attempt that is dead."""
+"""The age at which a stage that nobody has committed belongs to an attempt that is dead."""
 
 
 _VERSION = 1
 _VERSION_OF_LIVES = 2
-"""Of a decision that is on its way as another producer than brokers of before would make of it: they refuse it, where
-they would write it a second time."""
+"""The version of a decision that is on its way as another producer than older brokers would make of it: they refuse it,
+because they would write it a second time."""
 _KIND = "writer"
 _FEW_BYTES = 400
-"""Of a decision without shares, its key included, beside its texts."""
+"""The bytes of a decision without shares, its key included, beside its texts."""
 _SHARE_BYTES = 120
 _BATCH_BYTES = 3 * 21 + 2
 _COUNT_BYTES = 30
 
 
 class StagedBatch(NamedTuple):
-    """One record batch in the staging topic."""
+    """A record batch in the staging topic."""
 
     partition: PartitionId
     base_offset: Offset
@@ -55,7 +55,7 @@ class StagedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StagedShare:
-    """What one partition of a topic is to get, in this order."""
+    """The batches that one partition of a topic is to get, in this order."""
 
     topic: str
     key: PartitionKey
@@ -63,7 +63,7 @@ class StagedShare:
 
 
 Counts: TypeAlias = tuple[tuple[str, int], ...]
-"""Topics, in the order of their names, and the records that each of them gets."""
+"""The topics, in the order of their names, with the number of records that each of them gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +72,26 @@ class Decision:
 
     batch: int
     staging_uid: TopicUid
-    """Of the topic that the stages are in."""
+    """The uid of the topic that the stages are in."""
     shares: tuple[StagedShare, ...]
-    """None of one that is done."""
+    """The shares of the batch; a decision that is done has none."""
     decided_ms: int
-    """Wall time."""
+    """The wall time of the decision."""
     is_done: bool = False
     once: bool = False
     """The writer has no other batch: it is soon forgotten."""
     dropped: tuple[str, ...] = ()
-    """Partitions that could not be given their share, and why: their topics were made anew, or the stages are gone."""
+    """The partitions that could not get their share, and why: their topics were made anew, or the stages are gone."""
     done_counts: Counts | None = None
-    """The counts of one that is done; None where a broker has written it down that did not keep them yet."""
+    """The counts of a decision that is done; None where an older broker wrote it, which did not keep them."""
     since_ms: int = 0
-    """When the writer committed its first batch, wall time: one that was forgotten and begins anew is another producer
-    to brokers, which may still remember the first one. 0 where a broker wrote it down that did not keep it yet."""
+    """The wall time when the writer committed its first batch; 0 where an older broker wrote it, which did not keep
+    it. A writer that was forgotten and begins anew is another producer to brokers, which may still remember the
+    first one."""
 
     @property
     def counts(self) -> Counts | None:
-        """What the batch consists of: a repetition has the same, in whichever order and partitions its records are."""
+        """Return what the batch consists of. A repetition has the same, in any order and in any partitions."""
         if self.is_done:
             return self.done_counts
         counts: Counter[str] = Counter()
@@ -109,16 +110,16 @@ class Decision:
 class WriterRecord(NamedTuple):
     writer: WriterName
     decision: Decision | None
-    """None: the writer is forgotten."""
+    """The decision; None where the writer is forgotten."""
 
 
 def encode(entry: WriterRecord) -> tuple[bytes, bytes | None]:
-    """Key and value of the record."""
+    """Return key and value of the record."""
     return _json([_KIND, _VERSION, *entry.writer]), None if entry.decision is None else _json(_object(entry.decision))
 
 
 def decode(key: bytes, value: bytes | None) -> WriterRecord:
-    """Raises UnreadableRecordError."""
+    """Decode a record. Raises UnreadableRecordError."""
     try:
         kind, version, namespace, name = json.loads(key)
         body = None if value is None else json.loads(value)
@@ -135,7 +136,7 @@ def decode(key: bytes, value: bytes | None) -> WriterRecord:
 
 
 def bytes_of(entry: WriterRecord) -> int:
-    """Of its record, at most, without making it."""
+    """Return the most bytes that its record can take, without making it."""
     if entry.decision is None:
         return _FEW_BYTES
     shares, texts = entry.decision.shares, sum(4 * len(why) for why in entry.decision.dropped)
@@ -198,7 +199,7 @@ def _json(value: object) -> bytes:
 
 
 class Span(NamedTuple):
-    """What a partition holds that is committed: from `start` to `end`, exclusive."""
+    """The committed part of a partition: from `start` to `end`, exclusive."""
 
     start: Offset
     end: Offset
@@ -216,12 +217,12 @@ class Clean:
 @dataclass(slots=True)
 class _Partition:
     seen: deque[tuple[int, Offset]] = field(default_factory=deque)
-    """When the partition ended where, a look interval apart."""
+    """The ends of the partition, each with the time when it was seen, a look interval apart."""
     runs: list[tuple[Offset, Offset]] = field(default_factory=list)
-    """What is of no use, from first offsets to ends (exclusive), in order; no two of them touch."""
+    """The runs of no use, from first offsets to ends (exclusive), in order; no two of them touch."""
 
     def add(self, base: Offset, end: Offset) -> None:
-        """It may be known already: commits are repeated."""
+        """Add a run that is of no use. It may be known already: commits are repeated."""
         first = bisect_left(self.runs, base, key=lambda run: run[1])
         after = bisect_right(self.runs, end, key=lambda run: run[0])
         if first < after:
@@ -229,7 +230,7 @@ class _Partition:
         self.runs[first:after] = [(base, end)]
 
     def useless_to(self, start: Offset) -> Offset:
-        """The end of the run that `start` lies in; forgets those before."""
+        """Return the end of the run that `start` lies in, and forget the runs before it."""
         self.runs = [run for run in self.runs if run[1] > start]
         return self.runs[0][1] if self.runs and self.runs[0][0] <= start else start
 

@@ -19,7 +19,7 @@ from headrace.core.staging.writers import WriterName, commits_partition, staging
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicName, TopicUid
 
 STAGED_BATCHES_MAX = 50_000
-"""Record batches of one commit: a decision is one record, and their places stand in it."""
+"""The record batches of one commit: a decision is one record, and their places stand in it."""
 
 
 _BODY = "the body"
@@ -28,7 +28,7 @@ _ANSWER = "the answer about the writer"
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Where a writer's stages belong."""
+    """The place where a writer's stages belong."""
 
     topic: TopicName
     uid: TopicUid
@@ -51,7 +51,7 @@ def commit_body(batch: int, staging_uid: TopicUid, shares: Iterable[StagedShare]
 
 
 def parse_commit(body: object, request: int, writer: WriterName, staging_uid: TopicUid) -> CommitAsked:
-    """`staging_uid`: of the staging topic as it is now. Raises InvalidRequestError."""
+    """Parse a commit; `staging_uid` is that of the staging topic now. Raises InvalidRequestError."""
     fields = BodyFields(body, _BODY)
     uid = TopicUid(fields.text("stagingUid"))
     shares = tuple(_share(each, writer) for each in fields.objects("shares"))
@@ -97,7 +97,7 @@ def _share(fields: BodyFields, writer: WriterName) -> StagedShare:
 
 
 def _batch(raw: Sequence[int], writer: WriterName) -> StagedBatch:
-    """`[partition, baseOffset, lastOffset]`."""
+    """Parse `[partition, baseOffset, lastOffset]`."""
     mine = staging_partitions(commits_partition(writer))
     if len(raw) != 3 or raw[0] not in mine or raw[2] < raw[1]:
         raise InvalidRequestError(

@@ -1,4 +1,4 @@
-"""The writers of one partition of the commits topic, on the broker that leads it: what is decided is what its log says.
+"""The writers of one partition of the commits topic, on the broker that leads it: its log says what is decided.
 
 `WriterMachine` is the state machine that `core.coordinator` drives.
 
@@ -8,9 +8,9 @@
     rolled forward ──> appended as done, the stages of no use <────────────────────────────┘
     read to its end, elected anew: whatever is not done is rolled forward again
 
-The record of a decision is the commit: from then on the batch will be in its partitions, each record once, whoever dies
-(`writers.producer_of` makes brokers know repetitions). A writer's batches are decided one after the other. Nothing is
-told or rolled forward before all that was decided earlier is committed.
+The record of a decision is the commit: from then on the batch will be in its partitions, each record once, whichever
+broker dies (`writers.producer_of` makes brokers know repetitions). A writer's batches are decided one after the other.
+Nothing is told or rolled forward before all that was decided earlier is committed.
 
 Owned by one partition's task. Bounds: writers, requests that wait, batches of one commit (`requests`).
 """
@@ -43,9 +43,9 @@ from headrace.core.types import PartitionId
 
 WRITERS_PER_COORDINATOR_MAX = 10_000
 WRITER_RETENTION_MS = 30 * 86_400_000
-"""A query that commits nothing for so long is forgotten: what it repeats then is written again."""
+"""The time after which a query that commits nothing is forgotten: a batch that it repeats then is written again."""
 WRITER_ONCE_RETENTION_MS = 86_400_000
-"""The same of a job that has one batch."""
+"""The same time for a job that has one batch."""
 
 
 _FORGET_INTERVAL_MS = 60_000
@@ -59,12 +59,12 @@ class CommitAsked:
     writer: WriterName
     decision: Decision
     wait_ms: int
-    """How long the answer may wait until everything is in its partition."""
+    """The longest time that the answer may wait until everything is in its partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateAsked:
-    """Somebody wants to know how far a writer is."""
+    """A client wants to know how far a writer is."""
 
     request: int
     writer: WriterName
@@ -72,7 +72,7 @@ class StateAsked:
 
 @dataclass(frozen=True, slots=True)
 class SpansSeen:
-    """The answer to `Look`."""
+    """The spans of the stages were seen: the answer to `Look`."""
 
     request: int
     spans: Mapping[PartitionId, Span] | HeadraceError
@@ -80,7 +80,7 @@ class SpansSeen:
 
 @dataclass(frozen=True, slots=True)
 class StagingSeen:
-    """The staging partitions were looked at, as they are now and then, to clean them."""
+    """The ends of the staging partitions were seen, as they are now and then, to clean them."""
 
     spans: Mapping[PartitionId, Span]
 
@@ -106,7 +106,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Look what these partitions of the staging topic hold, and report it as `SpansSeen`."""
+    """Look at what these partitions of the staging topic hold, and report it as `SpansSeen`."""
 
     request: int
     partitions: frozenset[PartitionId]
@@ -132,12 +132,12 @@ _NOTHING = Status(-1, is_done=True)
 class WriterMachine:
     def __init__(self) -> None:
         self.writers: dict[WriterName, Decision] = {}
-        """The last decision of each; while the log is read, what was read of it."""
+        """The last decision of each writer; while the log is read, the last one that was read."""
         self._cleaning = Cleaning()
         self._looking: dict[int, CommitAsked] = {}
-        """Commits whose stages are being looked at, by their requests."""
+        """The commits whose stages are being looked at, by their requests."""
         self._waiting: dict[WriterName, list[tuple[int, int]]] = {}
-        """Requests that wait until the writer's last batch is done, and until when."""
+        """The requests that wait until the writer's last batch is done, each with its time limit."""
         self._wall_ms = 0
         self._forget_ms = 0
 
@@ -227,8 +227,8 @@ class WriterMachine:
         return [Immediate(Look(event.request, partitions, event.decision))]
 
     def _repeated(self, event: CommitAsked, known: Decision, now_ms: int) -> list[WriterEffect]:
-        """The last batch is committed already: by this very request before, or by a run before this one, whose rows
-        count then. A number alone does not show that it is this batch."""
+        """Answer a commit of the last batch, which is committed already: by this very request before, or by an earlier
+        run, whose rows count then. A number alone does not show that it is this batch."""
         problem = _another_batch(event, known)
         if problem is None and not known.is_done:
             self._waiting.setdefault(event.writer, []).append((event.request, now_ms + event.wait_ms))

@@ -18,12 +18,12 @@ WRITER_NAME_LENGTH_MAX = 200
 
 
 COMMITS_TOPIC: Final = "headrace-commits"
-"""Compacted: the last decision of each writer. Its number of partitions never changes."""
+"""The compacted topic with the last decision of each writer. Its number of partitions never changes."""
 STAGING_TOPIC: Final = "headrace-staging"
-"""Nothing in it expires by itself: coordinators delete what nobody can need any more."""
+"""The topic of the stages. Nothing in it expires by itself: coordinators delete what nobody can need any more."""
 _NAME = re.compile(f"[A-Za-z0-9][-._A-Za-z0-9]{{0,{WRITER_NAME_LENGTH_MAX - 1}}}")
 _EPOCH_BITS: Final = 15
-"""Of a producer's epoch, which is a 16-bit number that must not be negative."""
+"""The bits of a producer's epoch, which is a 16-bit number that must not be negative."""
 
 
 class WriterName(NamedTuple):
@@ -37,7 +37,7 @@ class WriterName(NamedTuple):
 
 
 def writer_name_problem(field: str, name: str) -> str | None:
-    """What is wrong with a writer's name, which came in `field`."""
+    """Return what is wrong with a writer's name, which came in `field`; None where nothing is."""
     if _NAME.fullmatch(name):
         return None
     return (
@@ -47,7 +47,7 @@ def writer_name_problem(field: str, name: str) -> str | None:
 
 
 class ProducerIdentity(NamedTuple):
-    """As whom one batch of a writer is written to its topics (`core.replication.producers`)."""
+    """The producer that one batch of a writer is written as (`core.replication.producers`)."""
 
     producer_id: int
     producer_epoch: int
@@ -59,7 +59,7 @@ def commits_partition(writer: WriterName) -> PartitionId:
 
 
 def staging_partitions(commits: PartitionId) -> range:
-    """Where the writers of a coordinator stage."""
+    """Return the partitions where the writers of a coordinator stage."""
     return range(commits * STAGING_PARTITIONS_EACH, (commits + 1) * STAGING_PARTITIONS_EACH)
 
 
