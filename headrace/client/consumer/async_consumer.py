@@ -47,7 +47,7 @@ class AsyncReading:
         return self
 
     async def _next_batch(self) -> tuple[Cursor, DecodedBatch]:
-        """Raises StopAsyncIteration at the end, and from then on."""
+        """Return the next batch. Raises StopAsyncIteration at the end, and from then on."""
         found = None if self._ended else await self._consumer._next_batch(self)
         if found is None:
             self._ended = True
@@ -56,7 +56,7 @@ class AsyncReading:
 
 
 class AsyncBatches(AsyncReading, AsyncIterator[Any]):
-    """pyarrow.RecordBatches of CONSUMED_SCHEMA."""
+    """A reading that hands out pyarrow.RecordBatches of CONSUMED_SCHEMA."""
 
     async def __anext__(self) -> Any:
         cursor, batch = await self._next_batch()
@@ -178,7 +178,7 @@ class AsyncConsumer(Positions):
         assert self._fetcher is not None, "what has begun has started"
         assert self._reading is not None, "what has begun has started"
         if self._handed.stops:
-            self._fetcher.settle()  # What is left of the batch is handed out to the next loop.
+            self._fetcher.settle()  # The rest of the batch is handed out to the next loop.
         found = await self._fetcher.next_batch(self._attendance or AsyncBetween())
         if found is None:
             self._fetcher.settle()

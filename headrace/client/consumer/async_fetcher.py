@@ -106,9 +106,8 @@ class AsyncFetcher(FetchErrands[AsyncBrokers]):
 
     def _take_arrived(self) -> None:
         self._news.clear()
-        if (
-            not self._arrived
-        ):  # Before anybody is told that there is no answer; whoever waits may be cancelled each time.
+        # Sessions are looked at before the reader hears that there is no answer: its wait may be cancelled each time.
+        if not self._arrived:
             self._look_at_sessions()
         while self._arrived:
             self.reading.take(self._arrived.popleft(), now_ms())

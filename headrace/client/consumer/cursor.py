@@ -32,7 +32,7 @@ class Cursor:
     ask_at: int
     """The offset of the next fetch: ahead of `position` by what was answered and is not read yet."""
     end: int | None = None
-    """Reading ends before this offset; None: never."""
+    """The offset before which reading ends; None: never."""
     paused: bool = False
     turn: int = 0
     asking: bool = False

@@ -115,9 +115,8 @@ class Shares:
         return Commit(tuple((share, offset) for share, offset in offsets if offset != share.committed))
 
     def _done(self, share: Share, handed: Handed) -> int:
-        passed = handed.passed(
-            share.cursor
-        )  # Asked before `first_undone`, as the user may come back for more meanwhile.
+        # Asked before `first_undone`: the user may not be done with a record that comes back meanwhile.
+        passed = handed.passed(share.cursor)
         undone = None if self.first_undone is None else self.first_undone(share.partition)
         # Records of an earlier share of this partition are committed, or are another member's.
         return passed if undone is None else max(undone, share.committed or 0)

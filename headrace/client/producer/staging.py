@@ -164,7 +164,7 @@ class Stager:
         batch_bytes: int = STAGE_BATCH_BYTES,
         compression: CompressionName = "none",
     ) -> None:
-        """Connect to the brokers. `task` numbers the tasks that stage at the same time: they take turns with the
+        """Ask where stages are written. `task` numbers the tasks that stage at the same time: they take turns with the
         staging topic's partitions.
 
         `batch_bytes` is counted before `compression`; batches are brought to their partitions as they are staged.

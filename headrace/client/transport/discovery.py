@@ -31,7 +31,7 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:]+\]|[^/:\s]+):[0-9]{1,5}")
 
 
 class NoServerError(LocalError):
-    """Nothing says where the brokers are."""
+    """The error of a client that no argument, variable or file tells where the brokers are."""
 
     code = "NoServer"
 

@@ -4,9 +4,9 @@ An errand is a generator: it yields a step, is sent the result (or thrown the er
 `Brokers.run` carries steps out with threads, `AsyncBrokers.run` on an event loop; everything else is written here once.
 An errand that asks no broker returns at once.
 
-    Exchange   one request and its whole response        Pause   wait, or hear that the client was closed
-    Alone      an errand while no other holds its lock   Each    several errands, some at a time
-    Connect    a stream to a broker, for a session       Here    something that the errand's owner does
+    RequestStep   one request and its whole response        PauseStep   wait, or hear that the client was closed
+    Alone         an errand while no other holds its lock   Each        several errands, some at a time
+    Connect       a stream to a broker, for a session       Here        some work of the errand's owner
 
 A request goes to the partition's leader, or through another broker while the leader's URL cannot be reached. The
 `*_once` errands try once and raise; the callers' retry policies decide what comes next. `retrying` is that loop for
@@ -186,7 +186,7 @@ class BrokerErrands(ABC):
         timeout_ms: int,
         request_timeout_ms: int,
     ) -> None:
-        """Find the servers. It does not connect yet, and needs no running loop. Raises NoServerError with the remedy."""
+        """Find the servers, without a connection and without a running loop. Raises NoServerError with the remedy."""
         self.directory = Directory(find_servers(server, ca_file))
         self.trouble = Trouble()
         self.namespace = as_namespace(namespace)
@@ -216,7 +216,7 @@ class BrokerErrands(ABC):
 
     @abstractmethod
     def exchange(self, url: str, call: Call) -> Any:
-        """Carry out an `RequestStep`; the others likewise."""
+        """Carry out a `RequestStep`; the methods below carry out the other steps."""
 
     @abstractmethod
     def pause(self, seconds: float) -> Any: ...
@@ -288,7 +288,7 @@ class BrokerErrands(ABC):
         return layout
 
     def ask_who_leads(self, topic: str) -> Errand[None]:
-        """Read known metadata anew, once; the known one stays until then. Raises what `layout_once` raises."""
+        """Read the metadata anew, once, known or not; known metadata stays until then. Raises as `layout_once` does."""
         answer = yield from self.request_once(self._calls.topic(topic))
         self.directory.learn(topic, answer, now_ms())
 
@@ -304,7 +304,7 @@ class BrokerErrands(ABC):
         return calls.parse_json(answer.body)
 
     def held_once(self, broker: int) -> Errand[dict[str, Any]]:
-        """Return the answer to GET /v1/brokers/{broker}/held, by one attempt: its partitions, and the epochs it knows."""
+        """Return the answer to GET /v1/brokers/{broker}/held: what it holds, which epochs it knows. One attempt."""
         answer = yield from self.request_once(self._calls.held(broker))
         return calls.parse_json(answer.body)
 

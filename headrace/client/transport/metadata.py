@@ -82,7 +82,7 @@ class Routes:
     """The leaders' URLs seen in metadata, in that order: they answer when every bootstrap server is gone."""
     _failed_at_ms: dict[str, int] = field(default_factory=dict)
     _silent_at_ms: dict[str, int] = field(default_factory=dict)
-    """The time at which each broker began to owe an answer: requests that any broker can answer go to another one."""
+    """The time at which each broker last seemed silent: requests that any broker can answer go to another one."""
     _epochs: dict[tuple[str, int], int] = field(default_factory=dict)
     """The leader epoch that was last seen of each partition."""
 
