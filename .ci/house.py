@@ -25,9 +25,7 @@ BARE_WORDS = ("Of", "As", "What", "Where", "Those", "Whose", "Whom", "Whoever", 
 """The words that no docstring begins with: it begins with a noun phrase with its article, or with a verb."""
 UNITS = ("_BYTES", "_MS", "_S", "_SECONDS", "_MIN", "_MAX", "_DEFAULT")
 """The ends of the names of bounds."""
-SAME_NAME_TWICE: dict[str, str] = {
-    "Record": "users of the SDK have the record with its place, the core has it without",
-}
+SAME_NAME_TWICE: dict[str, str] = {}
 """The public class names that several files may define, each with the reason."""
 
 _NO_CODE = {

@@ -18,13 +18,14 @@ import importlib
 import logging
 import resource
 import secrets
-import signal
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry
 
 from headrace.core.browsers import host_name, is_loopback_name
 from headrace.core.errors import HeadraceError, StorageFailedError
@@ -50,17 +51,19 @@ from headrace_broker.coordinators.consumer_groups import GroupReporting
 from headrace_broker.coordinators.coordinators import CommitTopicMaker, GroupCoordinators, WriterCoordinators
 from headrace_broker.coordinators.group_lag import GroupLags
 from headrace_broker.coordinators.writer_coordinator import PartitionAccess
+from headrace_broker.ending import DiskFailedError, Ending, StoppedEarlyError, cancel
 from headrace_broker.http.app import ALWAYS_ANSWERED, Components, Readiness, broker_app
 from headrace_broker.http.callers import Callers
 from headrace_broker.http.proxy import Proxy
 from headrace_broker.http.uploads import Questions
 from headrace_broker.metrics import Metrics
+from headrace_broker.partition.actions import PartitionActions
 from headrace_broker.partition.compaction import Compaction, CompactionProcess
 from headrace_broker.partition.fetch import OpenWatches
-from headrace_broker.partition.following import Host
 from headrace_broker.partition.holdings import Holdings
 from headrace_broker.partition.housekeeping import Housekeeping, Verification
 from headrace_broker.partition.opening import Opener
+from headrace_broker.partition.partition import Host
 from headrace_broker.replication.follower_streams import FollowerStreams
 from headrace_broker.replication.open_streams import ServedStreams, StreamMetrics
 from headrace_broker.sessions.open_sessions import OpenSessions
@@ -72,15 +75,14 @@ from headrace_broker.tls import TlsIdentity, TlsSource, Transports, WatchedFiles
 PEER_KEY_BYTES = 24
 """Random ones, by which brokers know each other's requests."""
 HURRY_TIMEOUT_MS = 1_000
-"""What requests in flight get when a broker must not go on."""
+"""The time that requests in flight get when a broker must not go on."""
 DATA_DIRECTORY_WAIT_MS = 5_000
-"""So long a broker waits at its start for another one to let go of its data directory.
+"""The time that a broker waits at its start for another one to let go of its data directory.
 
 One whose Pod was deleted by force may still be ending when the next one begins on the same machine.
 """
 
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _LOOK_S = 0.5
 
@@ -91,18 +93,8 @@ class CannotListenError(HeadraceError):
     code = "CannotListen"
 
 
-class DiskFailedError(HeadraceError):
-    """A write or a sync failed: what is on disk is not known any more."""
-
-    code = "DiskFailed"
-
-
-class _StoppedEarlyError(Exception):
-    """Asked to stop before this life has begun."""
-
-
 async def run(settings: Settings, signals: StopSignals, *, again: bool = False) -> bool:
-    """One life; whether another one is to begin at once. Raises HeadraceError where it cannot start or go on.
+    """Live one life; True where another one is to begin at once. Raises HeadraceError where it cannot start or go on.
 
     `again`: the one before has ended so.
     """
@@ -115,16 +107,18 @@ async def run(settings: Settings, signals: StopSignals, *, again: bool = False) 
     try:
         async with await KubeClient.connect(kubeconfig=settings.kubeconfig) as client, AsyncTransport() as transport:
             broker = _Broker(settings, data, client, transport)
-            broker.returned = again
-            with signals.passed_to(broker.asked_to_stop):
-                clean = await broker.live()
-            return broker.returns
+            with signals.passed_to(broker.ending.ask):
+                clean = await broker.live(again=again)
+            return broker.ending.returns
     finally:
         await asyncio.to_thread(data.close, clean=clean)
 
 
 async def _opened(path: Path, signals: StopSignals) -> DataDirectory | None:
-    """None where it is asked to stop before. Raises DataDirectoryInUseError where another broker does not let go."""
+    """Open the data directory; None where the broker is asked to stop before.
+
+    Raises DataDirectoryInUseError where another broker does not let go.
+    """
     keep_private(path)
     deadline_ms = monotonic_ms() + DATA_DIRECTORY_WAIT_MS
     while not signals.asked:
@@ -139,41 +133,48 @@ async def _opened(path: Path, signals: StopSignals) -> DataDirectory | None:
 
 
 def _allow_open_files() -> None:
-    """As many as the system lets us have: a partition keeps 4 open, a closed segment 3; the usual limit is 1024."""
+    """Allow as many as the system lets us have: a partition keeps 4 open, a closed segment 3; usually it is 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _Broker:
-    def __init__(self, settings: Settings, data: DataDirectory, client: KubeClient, transport: AsyncTransport) -> None:
-        self._settings = settings
-        self._data = data
-        self._client = client
-        self._metrics = Metrics()
-        self._disk = BrokerDisk(data.path, settings.disk_limits, self._metrics, self._disk_failed)
-        self._transports = Transports(transport)
-        self._identity = self._identity_for()
-        self._view = ClusterView(settings.cluster)
-        self._holdings = Holdings(data, self._metrics, self._view.changed.set)
-        self._metrics.watch_partitions(self._holdings.gauges)
-        self._memory_bytes = settings.memory_bytes or memory_limit_bytes()
-        self._readiness = Readiness()
-        self.returned = self.returns = False
-        """Nobody has asked it to stop: what it holds is mended by another life."""
-        self._peer_key = secrets.token_urlsafe(PEER_KEY_BYTES)
-        self._reports = LogReports(self._holdings, self._view, data)
-        self._components = self._made(Proxy(transport, self._peer_key), Admission.for_memory(self._memory_bytes))
-        loop = asyncio.get_running_loop()
-        self._end: asyncio.Future[None] = loop.create_future()
-        """Resolved when this process is asked to stop ..."""
-        self._hurry: asyncio.Future[None] = loop.create_future()
-        """... and when it is asked again."""
-        self._broken: asyncio.Future[None] = loop.create_future()
-        """Failed when it must stop because its disk failed."""
+    """The parts that a broker has before it has an incarnation, and the order in which it starts and stops."""
 
-    def _made(self, proxy: Proxy, admission: Admission) -> Components:
-        me, view, holdings, registry = self._settings.broker, self._view, self._holdings, self._metrics.registry
-        locator, callers, namespace = Locator(me, view, holdings), Callers(view, admission), self._namespace
+    def __init__(self, settings: Settings, data: DataDirectory, client: KubeClient, transport: AsyncTransport) -> None:
+        self.settings = settings
+        self.data = data
+        self.client = client
+        self.namespace = settings.namespace or client.namespace
+        self.ending = Ending()
+        self.metrics = Metrics()
+        self.disk = BrokerDisk(data.path, settings.disk_limits, self.metrics, self.ending.fail)
+        self.view = ClusterView(settings.cluster)
+        self.holdings = Holdings(data, self.metrics)
+        self.metrics.watch_partitions(self.holdings.gauges)
+        self.reports = LogReports(self.holdings, self.view, data)
+        self.transports = Transports(transport)
+        self.identity = self._identity()
+        self.memory_bytes = settings.memory_bytes or memory_limit_bytes()
+        self._peer_key = secrets.token_urlsafe(PEER_KEY_BYTES)
+        self.components = self._components(
+            Proxy(transport, self._peer_key), Admission.for_memory(self.memory_bytes), self.metrics.registry
+        )
+
+    def _identity(self) -> TlsIdentity | None:
+        settings = self.settings
+        if settings.tls is None:
+            return None
+        if isinstance(settings.tls, TlsFiles):
+            source: TlsSource = WatchedFiles(settings.tls.certificate, settings.tls.key, settings.tls.authority)
+        else:
+            source = WatchedSecret(self.client, self.namespace, settings.tls.name)
+        host = urlsplit(settings.advertised_url).hostname or settings.host
+        return TlsIdentity(source, host, self.transports, self.metrics.registry)
+
+    def _components(self, proxy: Proxy, admission: Admission, registry: CollectorRegistry) -> Components:
+        me, view, holdings, namespace = self.settings.broker, self.view, self.holdings, self.namespace
+        locator, callers = Locator(me, view, holdings), Callers(view, admission)
         reach = PartitionAccess(locator.locate, proxy)
         return Components(
             me=me,
@@ -181,10 +182,10 @@ class _Broker:
             partitions=holdings,
             locator=locator,
             internal=InternalTopics(namespace),
-            reports=self._reports,
+            reports=self.reports,
             proxy=proxy,
-            metrics=self._metrics,
-            readiness=self._readiness,
+            metrics=self.metrics,
+            readiness=Readiness(),
             admission=admission,
             callers=callers,
             questions=Questions(callers, admission.control_bodies),
@@ -192,217 +193,172 @@ class _Broker:
             groups=GroupCoordinators(me, namespace, view, holdings),
             writers=WriterCoordinators(me, namespace, view, holdings, reach, registry),
             sessions=OpenSessions.for_memory(admission.bodies.limit_bytes),
-            followers=ServedStreams(StreamMetrics(registry), self._settings.catch_up_rate),
+            followers=ServedStreams(StreamMetrics(registry), self.settings.catch_up_rate),
         )
 
-    async def live(self) -> bool:
-        """Whether the stop was clean: all that is held is on disk."""
+    async def live(self, *, again: bool) -> bool:
+        """Live, and stop; True where the stop was clean: all that is held is on disk."""
         try:
-            return await self._live()
-        except _StoppedEarlyError:
-            return self._data.stopped_cleanly  # No log was opened since.
+            return await self._live(again=again)
+        except StoppedEarlyError:
+            return self.data.stopped_cleanly  # No log was opened since.
 
-    async def _live(self) -> bool:
-        if self._identity is not None:
-            await self._unless_stopped(self._identity.take_on())
+    async def _live(self, *, again: bool) -> bool:
+        if self.identity is not None:
+            await self.ending.unless_asked(self.identity.take_on())
         server = await self._listen()
         try:
             lease = self._lease(server.port)
             me, found = await self._begin_life(lease)
-            verification = await self._serve(server, lease, me, found)
+            life = _Life(self, lease, me, found, again=again)
+            await life.serve(server)
         except BaseException:
-            self._readiness.why_not = "it must stop"
+            self.components.readiness.why_not = "it must stop"
             await server.close(HURRY_TIMEOUT_MS / 1000)
             raise
-        clean = await self._holdings.close("the broker stops")
-        await verification.cut(self._data.store)
+        clean = await life.close()
         await lease.try_announce(clean=clean)
         return clean
 
-    @property
-    def _namespace(self) -> str:
-        return self._settings.namespace or self._client.namespace
-
-    def _identity_for(self) -> TlsIdentity | None:
-        settings = self._settings
-        if settings.tls is None:
-            return None
-        if isinstance(settings.tls, TlsFiles):
-            source: TlsSource = WatchedFiles(settings.tls.certificate, settings.tls.key, settings.tls.authority)
-        else:
-            source = WatchedSecret(self._client, self._namespace, settings.tls.name)
-        host = urlsplit(settings.advertised_url).hostname or settings.host
-        return TlsIdentity(source, host, self._transports, self._metrics.registry)
-
-    def _own_names(self) -> frozenset[str] | None:
-        """Of a broker that listens on loopback alone: a page whose name leads there is no client."""
-        if not is_loopback_name(self._settings.host):
-            return None
-        return frozenset({host_name(urlsplit(self._settings.advertised_url).netloc)})
-
     async def _listen(self) -> Server:
-        settings = self._settings
+        settings = self.settings
         try:
-            tls = self._identity.server_context if self._identity is not None else None
-            app, terms = broker_app(self._components, self._own_names()), Terms(always=ALWAYS_ANSWERED)
+            tls = self.identity.server_context if self.identity is not None else None
+            app, terms = broker_app(self.components, self._own_names()), Terms(always=ALWAYS_ANSWERED)
             server = await serve(app, host=settings.host, port=settings.port, ssl_context=tls, terms=terms)
         except OSError as error:
             raise CannotListenError(
                 f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; give another --port"
             ) from error
-        self._metrics.open_connections.set_function(lambda: server.connection_count)
-        self._metrics.watch_load(self._components.admission, server)
+        self.metrics.open_connections.set_function(lambda: server.connection_count)
+        self.metrics.watch_load(self.components.admission, server)
         return server
 
+    def _own_names(self) -> frozenset[str] | None:
+        """The names of a broker that listens on loopback alone: a page whose name leads there is no client."""
+        if not is_loopback_name(self.settings.host):
+            return None
+        return frozenset({host_name(urlsplit(self.settings.advertised_url).netloc)})
+
     def _lease(self, port: int) -> LeaseHolder:
-        settings = self._settings
-        scheme = "http" if self._identity is None else "https"
+        settings = self.settings
+        scheme = "http" if self.identity is None else "https"
         url = settings.advertised_url or f"{scheme}://{settings.host}:{port}"
-        vacant = vacant_lease(settings.broker, self._namespace, settings.cluster, url, settings.zone)
+        vacant = vacant_lease(settings.broker, self.namespace, settings.cluster, url, settings.zone)
         _log.info("broker %d listens on port %d, advertised as %s", settings.broker, port, url)
-        self._view.doubts = Doubts(Whereabouts.of_broker(vacant))
-        return LeaseHolder(self._client, self._metrics, replace(vacant, peer_key=self._peer_key))
+        self.view.doubts = Doubts(Whereabouts.of_broker(vacant))
+        return LeaseHolder(self.client, self.metrics, replace(vacant, peer_key=self._peer_key))
 
     async def _begin_life(self, lease: LeaseHolder) -> tuple[Seat, DiskFacts]:
-        data = self._data
+        data = self.data
         on_disk = await asyncio.to_thread(data.read_incarnation)
         taking = lease.acquire(on_disk, data.write_incarnation, data.epochs_seen.read())
-        taken = await self._unless_stopped(taking)
+        taken = await self.ending.unless_asked(taking)
         disk = DiskFacts(
             incarnation=on_disk,
             known_incarnation=taken.known,
             stopped_cleanly=data.stopped_cleanly,
             same_boot=data.same_boot,
         )
-        _log.info("broker %d begins incarnation %d", self._settings.broker, taken.incarnation)
-        await self._holdings.load()
-        return Seat(self._settings.broker, taken.incarnation), disk
+        _log.info("broker %d begins incarnation %d", self.settings.broker, taken.incarnation)
+        await self.holdings.load()
+        return Seat(self.settings.broker, taken.incarnation), disk
 
-    async def _serve(self, server: Server, lease: LeaseHolder, me: Seat, found: DiskFacts) -> Verification:
-        """Until it is asked to stop and every request is answered. Raises SupersededError, DiskFailedError."""
-        self._reports.seat = me
-        streams = FollowerStreams(me, self._view, self._transports, self._components.followers.metrics)
-        host = Host(self._metrics, self._disk, streams, lambda: Contact(monotonic_ms(), lease.renewed_ms))
-        opener = Opener(self._data, found, me, host)
-        here = LocalParts(self._holdings, opener, self._data.epochs_seen, self._disk, self._metrics.registry)
-        coordination = ClusterMembership(me, self._client, self._view, lease, here, self._namespace)
-        warn = coordination.teller.warn
-        verification = Verification(me, self._holdings, self._view, warn, self._metrics.registry)
-        if self.returned:
-            verification.be_patient()
-        housekeeping = Housekeeping(self._holdings, self._disk, self._settings.housekeeping_interval_ms)
-        work = [
-            *coordination.work(),
-            housekeeping.checkpoint(),
-            housekeeping.clean(),
-            self._compaction().run(),
-            self._components.groups.local.run(),
-            self._components.writers.local.run(),
-            CommitTopicMaker(self._client, self._view, self._components.writers).run(),
-            *self._showing(me).work(),
-            self._disk.watch(),
-            *verification.work(self._mend),
-        ]
-        if self._identity is not None:
-            work.append(self._identity.keep_fresh())
-        tasks = [asyncio.create_task(each) for each in (*work, self._become_ready(coordination))]
+
+class _Life:
+    """The parts that a broker has once it has an incarnation."""
+
+    def __init__(self, broker: _Broker, lease: LeaseHolder, me: Seat, found: DiskFacts, *, again: bool) -> None:
+        view, holdings, metrics, registry = broker.view, broker.holdings, broker.metrics, broker.metrics.registry
+        settings, parts = broker.settings, broker.components
+        self._broker = broker
+        self._me = me
+        self._streams = FollowerStreams(me, view, broker.transports, parts.followers.metrics)
+        host = Host(metrics, broker.disk, self._streams, lambda: Contact(monotonic_ms(), lease.renewed_ms))
+        opener = Opener(broker.data, found, me, host)
+        self._actions = PartitionActions(holdings, broker.data, opener, metrics, view.changed.set)
+        here = LocalParts(holdings, self._actions, opener, broker.data.epochs_seen, broker.disk, registry)
+        self._membership = ClusterMembership(me, broker.client, view, lease, here, broker.namespace)
+        self._verification = Verification(me, holdings, view, self._membership.teller.warn, registry)
+        if again:
+            self._verification.be_patient()
+        self._housekeeping = Housekeeping(holdings, self._actions, broker.disk, settings.housekeeping_interval_ms)
+        self._compaction = Compaction(
+            holdings,
+            CompactionProcess(),
+            registry,
+            interval_ms=settings.housekeeping_interval_ms,
+            memory_bytes=broker.memory_bytes,
+        )
+        lags = GroupLags(me.broker, view, holdings, parts.proxy, parts.groups)
+        self._group_reporting = GroupReporting(me.broker, broker.client, view, parts.groups, lags, registry)
+        parts.groups.listeners += self._group_reporting.listeners
+        self._topic_maker = CommitTopicMaker(broker.client, view, parts.writers)
+
+    async def serve(self, server: Server) -> None:
+        """Serve until it is asked to stop and every request is answered. Raises SupersededError, DiskFailedError."""
+        self._broker.reports.seat = self._me
+        tasks = [asyncio.create_task(each) for each in self._work()]
+        ending, parts = self._broker.ending, self._broker.components
         try:
-            await self._until(self._end, tasks)
-            await self._drain(server, coordination, tasks)
-            verification.end()
-            return verification
+            await ending.wait(ending.asked, tasks)
+            await self._drain(server, tasks)
+            self._verification.end()
         except (DiskFailedError, StorageFailedError) as error:
-            await _cancel(tasks)
-            await coordination.give_up(error.message)
+            await cancel(tasks)
+            await self._membership.give_up(error.message)
             raise
         finally:
-            await _cancel(tasks)
-            await self._components.groups.local.close()
-            await self._components.writers.local.close()
-            await coordination.close()
-            await streams.close()
+            await cancel(tasks)
+            await parts.groups.local.close()
+            await parts.writers.local.close()
+            await self._membership.close()
+            await self._streams.close()
 
-    def _showing(self, me: Seat) -> GroupReporting:
-        """Of the groups that are coordinated here."""
-        groups = self._components.groups
-        lags = GroupLags(me.broker, self._view, self._holdings, self._components.proxy, groups)
-        made = GroupReporting(me.broker, self._client, self._view, groups, lags, self._metrics.registry)
-        groups.listeners += made.listeners
-        return made
+    def _work(self) -> list[Coroutine[Any, Any, None]]:
+        """Return what is to be run, each as a task until it is cancelled."""
+        broker, parts = self._broker, self._broker.components
+        return [
+            *self._membership.work(),
+            self._housekeeping.checkpoint(),
+            self._housekeeping.clean(),
+            self._compaction.run(),
+            parts.groups.local.run(),
+            parts.writers.local.run(),
+            self._topic_maker.run(),
+            *self._group_reporting.work(),
+            broker.disk.watch(),
+            *self._verification.work(broker.ending.mend),
+            *([broker.identity.keep_fresh()] if broker.identity is not None else []),
+            self._become_ready(),
+        ]
 
-    def _compaction(self) -> Compaction:
-        return Compaction(
-            self._holdings,
-            CompactionProcess(),
-            self._metrics.registry,
-            interval_ms=self._settings.housekeeping_interval_ms,
-            memory_bytes=self._memory_bytes,
-        )
-
-    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """Raises _StoppedEarlyError as soon as it is asked to stop: `work` may take as long as others are away."""
-        task = asyncio.create_task(work)
-        try:
-            await asyncio.wait((task, self._end), return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise _StoppedEarlyError
-            return task.result()
-        finally:
-            await _cancel((task,))
-
-    async def _until(self, end: asyncio.Future[None], tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Raises what any of the tasks raises, and DiskFailedError."""
-        waiting: set[asyncio.Future[None]] = {end, self._broken, *tasks}
-        while not end.done():
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for ended in done:
-                ended.result()
-
-    async def _drain(
-        self, server: Server, coordination: ClusterMembership, tasks: Sequence[asyncio.Task[None]]
-    ) -> None:
-        self._readiness.why_not = "it drains"
-        handover = asyncio.create_task(coordination.hand_over())
-        self._hurry.add_done_callback(lambda _: handover.cancel())
-        try:
-            with suppress(asyncio.CancelledError):
-                await self._until(handover, tasks)
-        finally:
-            handover.cancel()
-        self._holdings.drain()
-        self._components.drain()
-        await server.close(DRAIN_TIMEOUT_MS / 1000)
-
-    async def _become_ready(self, coordination: ClusterMembership) -> None:
-        await coordination.settled.wait()
-        self._readiness.why_not = ""
-        _log.info("broker %d is ready", self._settings.broker)
+    async def _become_ready(self) -> None:
+        await self._membership.settled.wait()
+        self._broker.components.readiness.why_not = ""
+        _log.info("broker %d is ready", self._me.broker)
         # The first large batch needs it, and would hold up the loop while it is loaded.
         await asyncio.to_thread(importlib.import_module, "numpy")
         # Modules and partitions stay: whenever the collector looked at all of them, the loop stood still for 15 ms.
         gc.collect()
         gc.freeze()
 
-    def asked_to_stop(self, number: signal.Signals) -> None:
-        """A second time: wait for nobody else. Where this life ends for damage already: begin no other."""
-        is_second, self.returns = self._end.done() and not self.returns, False
-        asked = self._hurry if is_second else self._end
-        if not asked.done():
-            _log.info("stopping: %s", number.name)
-            asked.set_result(None)
+    async def _drain(self, server: Server, tasks: Sequence[asyncio.Task[None]]) -> None:
+        ending, parts = self._broker.ending, self._broker.components
+        parts.readiness.why_not = "it drains"
+        handover = asyncio.create_task(self._membership.hand_over())
+        ending.hurry.add_done_callback(lambda _: handover.cancel())
+        try:
+            with suppress(asyncio.CancelledError):
+                await ending.wait(handover, tasks)
+        finally:
+            handover.cancel()
+        self._broker.holdings.drain()
+        parts.drain()
+        await server.close(DRAIN_TIMEOUT_MS / 1000)
 
-    def _mend(self, reason: str) -> None:
-        if not self._end.done():
-            _log.error("this life ends, and another begins: %s", reason)
-            self.returns = True
-            self._end.set_result(None)
-
-    def _disk_failed(self, reason: str) -> None:
-        if not self._broken.done():
-            self._broken.set_exception(DiskFailedError(f"the disk failed, this broker stops: {reason}"))
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async def close(self) -> bool:
+        """Close the logs; True where all that is held is on disk then."""
+        clean = await self._actions.close("the broker stops")
+        await self._verification.cut(self._broker.data.store)
+        return clean

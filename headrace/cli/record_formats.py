@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from headrace.client.record import TopicPartition
 from headrace.core.records.arrays import header_rows
 from headrace.core.records.json_records import to_json
-from headrace.core.types import Offset, Record, RecordHeaders
+from headrace.core.types import Offset, RecordContent, RecordHeaders
 
 _TABLE_COLUMNS: Final = (("PARTITION", 9), ("OFFSET", 12), ("TIMESTAMP", 24), ("KEY", 20))
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -113,7 +113,7 @@ def _json_line(  # noqa: PLR0913 - a record's columns: gathering them first woul
             ).encode()
     except UnicodeDecodeError:
         pass
-    document = {"partition": partition, **to_json(Record(key, value, timestamp_ms, headers), Offset(offset))}
+    document = {"partition": partition, **to_json(RecordContent(key, value, timestamp_ms, headers), Offset(offset))}
     return f"{{{topic}{json.dumps(document, ensure_ascii=False)[1:]}".encode()
 
 

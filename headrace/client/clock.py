@@ -12,12 +12,12 @@ from headrace.core.limits import CLIENT_STALL_CHECK_MS
 
 
 def now_ms() -> int:
-    """Of a clock that never goes back: for waits and time limits."""
+    """Return the milliseconds of a clock that never goes back: for waits and time limits."""
     return time.monotonic_ns() // 1_000_000
 
 
 def epoch_ms() -> int:
-    """Since 1970 UTC: for the times of records."""
+    """Return the milliseconds since 1970 UTC: for the times of records."""
     return time.time_ns() // 1_000_000
 
 
@@ -31,7 +31,7 @@ class Watchdog:
         self.still_ms = 0
 
     def was_away(self, now_ms: int) -> bool:
-        """Since the last look: then answers may lie there that nobody has had the time to take."""
+        """Return whether the watcher slept since the last look: answers may have come that it had no time to take."""
         return now_ms - self._looked_ms > 2 * CLIENT_STALL_CHECK_MS
 
     def is_stalled(self, now_ms: int, *, should_move: bool) -> bool:
@@ -42,5 +42,5 @@ class Watchdog:
 
     @property
     def still_s(self) -> str:
-        """For the sentence that says so."""
+        """The time without a move in seconds, as error messages show it."""
         return f"{self.still_ms / 1000:.0f} s"

@@ -30,16 +30,16 @@ CONSUMED_SCHEMA: Final = pa.schema(
 
 
 def allocate(nbytes: int) -> memoryview:
-    """Memory for batches from the network, aligned as Arrow wants it: they are decoded where they are.
+    """Return memory for batches from the network, aligned as Arrow wants it: they are decoded where they are.
 
-    Arrow's allocator takes it back and gives it again: from the system's it would be new each time, a page fault for
-    every 4 KiB.
+    Arrow's allocator takes the memory back and gives it out again. The system's allocator would give new memory each
+    time, with a page fault for every 4 KiB.
     """
     return memoryview(pa.allocate_buffer(nbytes)).cast("B")
 
 
 def between(batch: DecodedBatch, start: int, end: int | None) -> DecodedBatch:
-    """Only the records from `start` on and below `end` (None: to its end)."""
+    """Return only the records from `start` on and below `end` (None: to the end of the batch)."""
     batch = batch.since(start)
     if end is None:
         return batch
@@ -63,7 +63,7 @@ def columns(partition: TopicPartition, batch: DecodedBatch) -> Any:
 
 
 def records(partition: TopicPartition, batch: DecodedBatch) -> Iterator[Record]:
-    """Record by record; the tuples are built in C."""
+    """Return the records one by one; the tuples are built in C."""
     keys, values, times, headers = batch.records.columns
     return map(
         Record,

@@ -1,4 +1,4 @@
-"""The records, positions and options that the SDK's users hold and hand in, and the checks of what they hand in.
+"""The records, positions and options that the SDK's users hold and hand in, and the checks of their values.
 
 `Record` and `RecordMetadata` are named tuples because a client makes millions of them: the interpreter builds a tuple
 from columns in C, a frozen dataclass field by field in Python.
@@ -38,7 +38,7 @@ class TopicPartition(NamedTuple):
 
 
 Place: TypeAlias = int | TopicPartition
-"""A partition as users name it: a number where it is clear of which topic, or both."""
+"""A partition as users name it: a number where the topic is clear, or the topic and the number."""
 
 
 class Record(NamedTuple):
@@ -48,40 +48,40 @@ class Record(NamedTuple):
     partition: int
     offset: int
     timestamp_ms: int
-    """Milliseconds since 1970 UTC: the producer's, or the broker's where the topic says `LogAppendTime`."""
+    """The milliseconds since 1970 UTC: the producer's, or the broker's where the topic says `LogAppendTime`."""
     key: bytes | None
     value: bytes | None
     headers: Headers
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was written."""
+    """The place where a record was written."""
 
     topic: str
     partition: int
     offset: int
-    """-1 with `acks=0`: nobody said where."""
+    """The offset; -1 with `acks=0`: no broker said where."""
 
 
 class BatchMetadata(NamedTuple):
-    """Where a run of `send_batch`'s records was written: at consecutive offsets of one partition, in their order."""
+    """The place of a run of `send_batch`'s records: consecutive offsets of one partition, in the records' order."""
 
     topic: str
     partition: int
     base_offset: int
-    """-1 with `acks=0`: nobody said where."""
+    """The offset; -1 with `acks=0`: no broker said where."""
     record_count: int
 
 
 class GroupOffset(NamedTuple):
-    """How far a group is in a partition."""
+    """The offset that a group has committed in a partition."""
 
     offset: int
-    """Of the next record to read."""
+    """The offset of the next record to read."""
     metadata: str
-    """What the member that committed it wrote beside it."""
+    """The text that the member committed beside it."""
     committed_ms: int
-    """Milliseconds since 1970 UTC, by the coordinator's clock."""
+    """The milliseconds since 1970 UTC, by the coordinator's clock."""
 
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | str | None
@@ -101,13 +101,13 @@ _OTHER_NAMES = {
     "topic": "the topics' names as they are: Consumer('flights')",
     "topics": "the topics' names as they are: Consumer('flights')",
 }
-"""What other clients call it."""
+"""The names of options in other clients, with ours."""
 Time: TypeAlias = Union[int, datetime, "np.datetime64"]
 HeadersInput: TypeAlias = Iterable[tuple[str, Bytes]] | Mapping[str, Bytes]
 
 
 def as_bytes(name: str, value: Bytes) -> bytes | None:
-    """`value` as bytes: text as UTF-8, None stays None. Raises TypeError with the remedy for anything else."""
+    """Return `value` as bytes: text as UTF-8, None stays None. Raises TypeError with the remedy for anything else."""
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, str):
@@ -118,7 +118,7 @@ def as_bytes(name: str, value: Bytes) -> bytes | None:
 
 
 def as_utf8(name: str, text: str) -> bytes:
-    """Raises LocalError where it has half of a surrogate pair, which is no character."""
+    """Return the text as UTF-8. Raises LocalError where it has half of a surrogate pair, which is no character."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -128,7 +128,7 @@ def as_utf8(name: str, text: str) -> bytes:
 
 
 def check_offset(name: str, offset: object) -> int:
-    """An offset as users name it. Raises TypeError or LocalError."""
+    """Return an offset that a user gave. Raises TypeError or LocalError."""
     if isinstance(offset, bool) or not hasattr(offset, "__index__"):
         raise TypeError(f"{name} is {type(offset).__name__}: give a whole number")
     number = index(offset)
@@ -138,7 +138,7 @@ def check_offset(name: str, offset: object) -> int:
 
 
 def as_topic(topic: object) -> str:
-    """A topic's name as text. Raises TypeError, and LocalError where no topic can have it: asking would be in vain."""
+    """Return a topic's name as text. Raises TypeError, and LocalError where no topic can have that name."""
     if not isinstance(topic, str):
         raise TypeError(f"a topic is {type(topic).__name__}, not str: give its name, for example 'flights'")
     if not topic:
@@ -150,7 +150,7 @@ def as_topic(topic: object) -> str:
 
 
 def as_group(group: object) -> str:
-    """The same of a consumer group's name."""
+    """Return a consumer group's name as text. Raises TypeError, and LocalError where no group can have that name."""
     if not isinstance(group, str):
         raise TypeError(f"group is {type(group).__name__}, not str: give the group's name, for example 'billing'")
     problem = group_name_problem(group)
@@ -160,7 +160,7 @@ def as_group(group: object) -> str:
 
 
 def wrong_type(name: str, value: object) -> str:
-    """The sentence for a `value` that is neither bytes nor text."""
+    """Return the error message for a `value` that is neither bytes nor text."""
     said = name if name.isidentifier() else "value"
     return (
         f"{name} is {type(value).__name__}, not bytes, str or None: turn it into bytes first,"
@@ -169,7 +169,7 @@ def wrong_type(name: str, value: object) -> str:
 
 
 def check_options(made: str, init: Callable[..., None], options: Iterable[str]) -> None:
-    """Raises TypeError where `made` has no option of such a name, with those that may be meant."""
+    """Raise TypeError where `made` has no option of such a name; the message has the names that may be meant."""
     known = [name for name, each in signature(init).parameters.items() if each.kind is not each.VAR_POSITIONAL][1:]
     for name in options:
         if name not in known:
@@ -179,7 +179,7 @@ def check_options(made: str, init: Callable[..., None], options: Iterable[str]) 
 
 
 def as_headers(headers: HeadersInput) -> Headers:
-    """Headers as they are stored: pairs in the order given, duplicates kept. Raises TypeError or LocalError."""
+    """Return headers as they are stored: pairs in the order given, duplicates kept. Raises TypeError or LocalError."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     checked = tuple(_header(pair) for pair in pairs)
     if len(checked) > RECORD_HEADERS_MAX:
@@ -188,9 +188,9 @@ def as_headers(headers: HeadersInput) -> Headers:
 
 
 def as_timestamp_ms(time: Time, name: str = "timestamp_ms") -> int:
-    """The time as it is stored. Raises TypeError, and LocalError where it is before 1970, or too large for 64 bits."""
+    """Return the time as it is stored. Raises TypeError, and LocalError before 1970 or if 64 bits do not hold it."""
     try:
-        # What is no number is told apart below; True is one for Python.
+        # Other types than numbers are told apart below; Python takes True for a number.
         number = _moment_ms(time, name) if isinstance(time, bool) else index(time)  # type: ignore[arg-type]
     except TypeError:
         number = _moment_ms(time, name)
@@ -200,7 +200,7 @@ def as_timestamp_ms(time: Time, name: str = "timestamp_ms") -> int:
 
 
 def datetime_ms(moment: datetime) -> int:
-    """Milliseconds since 1970, rounded down; without a zone it is local time, as `datetime.timestamp()` has it.
+    """Return milliseconds since 1970, rounded down; without a zone it is local time, as in `datetime.timestamp()`.
 
     A pandas Timestamp without a zone is UTC: its own `timestamp()` says so.
     """
@@ -211,7 +211,7 @@ def _moment_ms(time: object, name: str) -> int:
     try:
         if isinstance(time, datetime):
             return datetime_ms(time)
-        import numpy as np  # whoever has no times of its own needs no arrays for them
+        import numpy as np  # A program without such times needs no arrays for them.
 
         if isinstance(time, np.datetime64) and not np.isnat(time):
             return int(time.astype("datetime64[ms]").astype(np.int64))

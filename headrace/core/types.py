@@ -1,6 +1,6 @@
 """Headrace's own types of numbers, names and records, so that an offset is never taken for an epoch.
 
-A `Record` is one record as people and programs that work record by record hold it; whole batches stay in columns.
+A `RecordContent` is one record as people and programs that work record by record hold it; batches stay in columns.
 `topic_name_problem` and its like return what is wrong with a name before the API server refuses it; the API server
 decides. Nearly every program loads this module, so it imports nothing but `limits`.
 """
@@ -118,7 +118,7 @@ RecordHeaders = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordContent:
     """A record without its place: topic, partition and offset belong to where it was read from."""
 
     key: bytes | None

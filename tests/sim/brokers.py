@@ -49,19 +49,19 @@ class Brokers:
 
     def kinds(self) -> list[Kind]:
         return [
-            Kind("message up", 15, self.network.upward, lambda stream, _: stream.leader.serve(stream)),
-            Kind("message down", 15, self.network.downward, lambda stream, _: stream.follower.take(stream)),
-            Kind("push", 12, self.network.pushable, lambda stream, _: stream.leader.push(stream)),
+            Kind("message up", 15, self.network.upward, lambda stream, _: stream.leader.streams.serve(stream)),
+            Kind("message down", 15, self.network.downward, lambda stream, _: stream.follower.streams.take(stream)),
+            Kind("push", 12, self.network.pushable, lambda stream, _: stream.leader.streams.push(stream)),
             Kind("connect", 6, self.connectable, self.connect),
-            Kind("sync", 12, lambda: [x for x in self.awake() if x.syncs], lambda life, _: life.synced()),
-            Kind("cut", 3, lambda: [x for x in self.awake() if x.cut], lambda life, _: life.cut_done()),
+            Kind("sync", 12, self.syncing, lambda life, _: life.log_port.synced()),
+            Kind("cut", 3, self.cutting, lambda life, _: life.log_port.cut_done()),
             Kind("produce", 10, self.producible, self.produce),
             Kind("delete records", 0.6, self.leaders, self.delete_records),
-            Kind("checkpoint", 0.7, self.awake, self.checkpoint),
-            Kind("tick", 1, self.waited_for, lambda life, _: life.step(events.ReplicaTicked())),
+            Kind("checkpoint", 0.7, self.awake, lambda life, _: life.checkpoint()),
+            Kind("tick", 1, self.waited_for, lambda life, _: life.clock_port.tick()),
             Kind("start", 6, self.startable, self.start),
             Kind("drained", 0.35, self.drained, self.stop_cleanly),
-            Kind("stop broken", 0.4, lambda: [x for x in self.awake() if x.is_broken], self.stop_broken),
+            Kind("stop broken", 0.4, lambda: [x for x in self.awake() if x.log_port.is_broken], self.stop_broken),
         ]
 
     def faults(self) -> list[Kind]:
@@ -103,10 +103,10 @@ class Brokers:
     def producible(self) -> list[Life]:
         if self.values >= RECORDS_MAX:
             return []
-        return [life for life in self.leaders() if not life.disk.is_full and not life.is_broken]
+        return [life for life in self.leaders() if not life.disk.is_full and not life.log_port.is_broken]
 
     def waited_for(self) -> list[Life]:
-        return [life for life in self.awake() if life.replica.waits]
+        return [life for life in self.awake() if life.clock_port.calls]
 
     def startable(self) -> list[Machine]:
         """Return the machines that may start a broker; it takes its life by compare-and-set on its Lease."""
@@ -114,7 +114,13 @@ class Brokers:
         return [machine for machine in down if machine.broker not in self.calling.cut_off]
 
     def connectable(self) -> list[Life]:
-        return [life for life in self.awake() if life.stream is None and life.wants is not None]
+        return [life for life in self.awake() if life.streams.to_leader is None and life.streams.wants is not None]
+
+    def syncing(self) -> list[Life]:
+        return [life for life in self.awake() if life.log_port.syncs]
+
+    def cutting(self) -> list[Life]:
+        return [life for life in self.awake() if life.log_port.cutting is not None]
 
     def parted(self) -> list[Pair]:
         return [pair for pair in self.pairs if pair.brokers in self.network.apart] if self.network.apart else []
@@ -129,9 +135,9 @@ class Brokers:
         return [life for life in self.calling.connected() if not life.is_draining]
 
     def drained(self) -> list[Life]:
-        """Return the lives that have drained: a broker that leads waits until another does; how long it waits is
-        drawn."""
-        return [life for life in self.awake() if life.is_draining and life.cut is None and not life.is_broken]
+        """Return the lives that have drained: a broker that leads waits until another does; how long is drawn."""
+        idle = (life for life in self.awake() if life.log_port.cutting is None and not life.log_port.is_broken)
+        return [life for life in idle if life.is_draining]
 
     def powered(self) -> list[Life]:
         if self.setting.plan.durability is Durability.FSYNC:
@@ -142,7 +148,7 @@ class Brokers:
         return WHOLE if self.setting.plan.durability is Durability.FSYNC else ()
 
     def failable(self) -> list[Life]:
-        return [life for life in self.awake() if life.syncs and (life in self.losable() or self.is_last(life))]
+        return [life for life in self.syncing() if life in self.losable() or self.is_last(life)]
 
     def is_last(self, life: Life) -> bool:
         """Return whether its entry is the last of the ISR, which stays: all that it vouched for is on its disk, and
@@ -183,13 +189,14 @@ class Brokers:
         machine = self.machines[life.broker]
         machine.life = None
         self.calling.ended(life)
-        if isinstance(life.cut, events.Truncate):  # It is torn.
-            end = life.cut.end
+        cut = life.log_port.cutting.effect if life.log_port.cutting is not None else None
+        if isinstance(cut, events.Truncate):  # It is torn.
+            end = cut.end
             life.log.lose_from(end + draw % (len(life.log.entries) - end + 1))
             life.disk.high_watermark = min(life.disk.high_watermark, end)
-        elif life.cut is not None and draw % 2:  # The log is what it was, or empty where it begins anew.
-            life.log.start_at(life.cut.offset)
-            life.disk.high_watermark = min(life.disk.high_watermark, life.cut.offset)
+        elif cut is not None and draw % 2:  # The log is what it was, or empty where it begins anew.
+            life.log.start_at(cut.offset)
+            life.disk.high_watermark = min(life.disk.high_watermark, cut.offset)
         if draw % 5 < 4:  # Its pod is seen to go; else its Lease runs out.
             self.gone[life.broker] = life.me.incarnation
 
@@ -229,9 +236,8 @@ class Brokers:
         self.setting.checks.lost(life.me)
 
     def sync_fails(self, life: Life, _: int) -> None:
-        life.syncs.popleft()
         self.setting.checks.unreplaced[life.broker] = life.me.incarnation
-        life.step(events.SyncFailed("I/O error"))
+        life.log_port.sync_fails()
 
     def stop_broken(self, life: Life, draw: int) -> None:
         """Stop a broken broker at once, or after it gave up its seats; the next start cuts the log to the recovery
@@ -255,8 +261,7 @@ class Brokers:
     def stop_cleanly(self, life: Life, draw: int) -> None:
         if life.replica.leads and draw % 4:
             return
-        life.step(events.Closed("it stops"))
-        life.log.on_disk = len(life.log.entries)
+        life.close()
         life.disk.stopped_cleanly = True
         self.stop(life, draw)
         if life.broker not in self.calling.cut_off:
@@ -272,6 +277,11 @@ class Brokers:
         if life.writer is not None and is_superseded(life.me, [life.writer.known]):
             self.stop(life, 0)
 
+    def check(self) -> None:
+        for machine in self.machines.values():
+            if machine.life is not None:
+                machine.life.check()
+
     def heal(self) -> None:
         self.network.apart.clear()
         for machine in self.machines.values():
@@ -286,10 +296,11 @@ class Brokers:
     # -- the network -------------------------------------------------------------------------------------------------
 
     def connect(self, life: Life, _: int) -> None:
-        assert life.wants is not None, "it follows somebody"
-        leader = self.machines[life.wants.leader.broker].life
-        if leader is not None and leader.me == life.wants.leader and self.network.joins(life.broker, leader.broker):
-            life.connect(leader)
+        wants = life.streams.wants
+        assert wants is not None, "it follows somebody"
+        leader = self.machines[wants.leader.broker].life
+        if leader is not None and leader.me == wants.leader and self.network.joins(life.broker, leader.broker):
+            life.streams.connect(leader)
 
     def break_stream(self, stream: Stream, draw: int) -> None:
         """Break a stream: a part of what is on its way is lost."""
@@ -297,7 +308,7 @@ class Brokers:
             for _ in range(draw % (len(queue) + 1)):
                 queue.pop()
         if not stream.left_by_follower:
-            stream.follower.lose_stream()
+            stream.follower.streams.lose()
         elif not stream.left_by_leader:
             self.network.leave(stream.leader, stream)
 
@@ -317,9 +328,3 @@ class Brokers:
             start = life.log.start + 1 + draw % length
             life.log.delete_below(start)
             self.setting.checks.deleted_below = max(self.setting.checks.deleted_below, start)
-
-    def checkpoint(self, life: Life, _: int) -> None:
-        """Write the checkpoint of the high watermark, as far as it is on disk."""
-        if life.cut is None:
-            known = min(life.replica.high_watermark, life.log.on_disk)
-            life.disk.high_watermark = max(life.disk.high_watermark, known)

@@ -140,7 +140,7 @@ class Calling:
 
     def renewing(self) -> list[Life]:
         due = LEASE_RENEW_INTERVAL_MS
-        return [life for life in self.connected() if life.clock.now_ms - life.renewed_ms >= due]
+        return [life for life in self.connected() if life.clock.now_ms - life.clock_port.renewed_ms >= due]
 
     def answerable(self) -> list[Call]:
         return [call for call in self.acted if call.caller.hears]
@@ -212,7 +212,7 @@ class Calling:
         self.cut_off.discard(found)
         if found in self.callers:
             life = self.callers[found].life
-            life.liveness.restart(life.renewed_ms, life.clock.now_ms)
+            life.liveness.restart(life.clock_port.renewed_ms, life.clock.now_ms)
 
     def cut_watches(self) -> None:
         """Cut the watches, as the API server begins anew: events that it did not get across are lost."""
@@ -245,7 +245,7 @@ class Calling:
         life.see(lambda writer: writer.seen(shown))
 
     def renew_lease(self, life: Life, _: int) -> None:
-        life.renewed_ms = life.clock.now_ms
+        life.clock_port.renewed_ms = life.clock.now_ms
         lease = self.api.leases[life.broker]
         if lease.incarnation == life.me.incarnation:
             told = frozenset([self.setting.topic.uid]) if life.is_regressed else frozenset[TopicUid]()

@@ -114,6 +114,11 @@ class Checks:
         self.unreplaced[seat.broker] = seat.incarnation
         self.kept()
 
+    def remembered(self, log: Log, high_watermark: Offset) -> None:
+        """A high watermark is written beside the log."""
+        if self.durability is Durability.FSYNC and high_watermark > log.on_disk:
+            raise BrokenPromiseError("RememberedIsThere", f"{high_watermark} is remembered, on disk is {log.on_disk}")
+
     def gave_up(self, seat: Seat) -> None:
         """Note that an older life of its broker gave up."""
         self.unreplaced.setdefault(seat.broker, Incarnation(seat.incarnation - 1))

@@ -51,7 +51,7 @@ class Consumers:
         consumer = self.careful if draw % 2 or self.setting.plan.skew else self.careless
         if consumer is self.careful and replica.leader_epoch < consumer.epoch:
             return
-        contact = Contact(life.clock.now_ms, life.renewed_ms)
+        contact = Contact(life.clock.now_ms, life.clock_port.renewed_ms)
         try:
             replica.check_leader("topic/0", Fence())
             replica.check_latest("topic/0", contact)

@@ -20,6 +20,7 @@ from headrace.core.replication.set_writer import SetWriter
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Durability
 from headrace.core.types import Incarnation, LeaderEpoch, Offset, Seat
+from headrace_broker.partition.shell import PartitionShell
 from tests.sim.api import Api
 from tests.sim.calling import BrokerCaller
 from tests.sim.disk import NO_EPOCH_SEEN, NO_LIFE, Disk, Log
@@ -98,8 +99,8 @@ def once_in_an_epoch(self: Following) -> list[events.Effect]:
 _ASK = Following._ask
 
 
-def serves_anyone(self: Life, leader_epoch: LeaderEpoch) -> bool:
-    return True
+def serves_anyone(self: PartitionShell, leader_epoch: LeaderEpoch) -> None:
+    """Whether it leads in that epoch or not."""
 
 
 def only_its_present_seat(self: Following, state: PartitionState) -> list[events.Effect]:

@@ -1,44 +1,42 @@
-"""One life of a broker: the shell that the real broker is, reduced to one partition, around the very same core.
+"""One life of a broker: its own `PartitionShell` on ports of the simulator, and what it does besides.
 
-It carries out what `Replica` decides, keeps one stream to its leader and serves those of others, and writes the
-PartitionSet through `SetWriter`. Whatever takes time (a sync, a cut, a call, a message) is left lying for the world to
-let happen, late or never.
+It writes the PartitionSet through `SetWriter`, tells its reports, and looks at what the shell answers and whom it
+wakes: each append is answered once, and readers are woken as soon as there is something new.
 """
 
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, assert_never
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
 
 from headrace.core.control.broker_reports import BrokerReport, Epochs, HeldLog, PromisedLog, may_promise
 from headrace.core.control.liveness import Liveness
-from headrace.core.errors import DivergedLogError
+from headrace.core.errors import HeadraceError
 from headrace.core.log.epochs import Fence
-from headrace.core.log.group_commit import Sync
 from headrace.core.log.recovery import DiskFacts
 from headrace.core.replication import events
-from headrace.core.replication.events import Waiter
 from headrace.core.replication.replica import Replica
 from headrace.core.replication.residency import Holding
 from headrace.core.replication.seats import LogFacts, why_void
 from headrace.core.replication.set_writer import BrokerSituation, LocalReplica, SetWriter, WantedState, wanted_states
 from headrace.core.resources.lease import BrokerLease
 from headrace.core.resources.partition_set import PartitionSet, PartitionState
-from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat
+from headrace.core.types import Acks, BrokerId, LeaderEpoch, Offset, PartitionId, PartitionKey, Seat, TopicName
+from headrace_broker.partition.queries import Place, ProduceQuery
+from headrace_broker.partition.shell import PartitionShell, Ports
 from tests.sim.disk import Disk, Entry
-from tests.sim.network import Hello, Network, Push, Reported, Stream
-from tests.sim.reign import Warned
+from tests.sim.network import Network
+from tests.sim.ports import SimulatedClock, SimulatedLog, SimulatedStreams
+from tests.sim.reign import BrokenPromiseError, Warned
 from tests.sim.setting import Clock, Setting
 
 PARTITION = PartitionId(0)
-PUSH_MAX = 8
-WAIT_MS = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class PendingSync:
-    end: int
-    cuts: int
+PLACE = Place(TopicName("default", "topic"), PARTITION)
+ACKS_ALL = ProduceQuery(Acks.ALL, 5_000, Fence())
+TOO_LATE = -1
+"""A value that comes when the broker has closed its log."""
 
 
 class Guest(Protocol):
@@ -48,7 +46,18 @@ class Guest(Protocol):
     def acknowledged(self, values: Sequence[int]) -> None: ...
     def failed(self, values: Sequence[int]) -> None: ...
     def moved(self) -> None:
-        """The replica took a step."""
+        """There is something new to read, or this broker leads, or leads no more."""
+
+
+class CountedReplica(Replica):
+    """It counts what it decides."""
+
+    counts: Counter[str]
+
+    def step(self, event: events.Event, now_ms: int) -> list[events.Effect]:
+        effects = super().step(event, now_ms)
+        self.counts.update(type(effect).__name__ for effect in effects)
+        return effects
 
 
 class Life:
@@ -57,10 +66,9 @@ class Life:
     def __init__(self, me: Seat, disk: Disk, found: DiskFacts, setting: Setting, network: Network) -> None:
         self.me, self.broker, self.disk, self.log, self.setting = me, me.broker, disk, disk.log, setting
         self.label = str(me.broker)
-        self.network = network
         self.clock: Clock = setting.clocks[me.broker]
         end, last_epoch = self.log.log_end_offset, max(self.log.epochs.latest, disk.seen_epoch)
-        self.replica = Replica(
+        self.replica = CountedReplica(
             me,
             setting.rules,
             self.log,
@@ -68,6 +76,12 @@ class Life:
             last_epoch=last_epoch,
             high_watermark=Offset(disk.high_watermark),
         )
+        self.replica.counts = setting.counts
+        self.log_port, self.clock_port = SimulatedLog(disk, setting.checks), SimulatedClock(self.clock)
+        self.streams = SimulatedStreams(self, network)
+        ports = Ports(self.log_port, self.streams, self.clock_port)
+        self.shell = PartitionShell(PartitionKey(setting.topic.uid, PARTITION), PLACE, self.replica, ports)
+        self.shell.follow(self._woken)
         self._found = found
         self._facts: LogFacts | None = None
         self.writer: SetWriter | None = None
@@ -78,18 +92,13 @@ class Life:
         self.leases: dict[BrokerId, BrokerLease] = {}
         """As last seen."""
         self.liveness = Liveness()
-        self.renewed_ms = self.clock.now_ms
         self.is_up = True
         self.is_paused = False
-        self.is_broken = False
-        """Its disk failed: it gives up what it has, and stops."""
         self.is_draining = False
-        self.stream: Stream | None = None
-        self.wants: events.Follow | None = None
-        """Whom to connect to."""
-        self.syncs: deque[PendingSync] = deque()
-        self.cut: events.Truncate | events.StartAnew | None = None
-        self._produced: dict[int, Offset] = {}
+        self._unanswered: set[int] = set()
+        """Values that were appended and that nothing was said of yet."""
+        self._shown: tuple[LeaderEpoch, Offset] | None = None
+        """The epoch and the high watermark that readers were woken with last; None where it does not lead."""
         self.guest: Guest | None = None if setting.host is None else setting.host(self)
 
     # -- what it is told ---------------------------------------------------------------------------------------------
@@ -112,47 +121,95 @@ class Life:
         isr = self.writer.isr(PARTITION)
         self.disk.seen_epoch = max(self.disk.seen_epoch, isr.state.leader_epoch)
         self.setting.checks.reign.hears(self.broker, isr.state.leader_epoch)
-        self.step(events.StateApplied(isr.state))
-        self.step(events.IsrProposed(isr.pending))
+        self.shell.apply(isr.state)
+        self.shell.isr_proposed(isr.pending)
 
-    def step(self, event: events.Event) -> None:
-        for effect in self.replica.step(event, self.clock.now_ms):
-            self.setting.counts[type(effect).__name__] += 1
-            self._carry_out(effect)
+    def checkpoint(self) -> None:
+        self.log_port.checkpoint(self.replica.vouched_high_watermark)
+
+    def close(self) -> None:
+        """It stops in good order; whoever comes too late is refused."""
+        self.shell.close("it stops")
+        self.log_port.close()
+        with suppress(HeadraceError):
+            self.produce(TOO_LATE)
+        self.check()
+
+    def stop(self) -> None:
+        """The process is gone."""
+        self.is_up = False
+        self.streams.stop()
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def produce(self, value: int) -> None:
+        """Raises what `PartitionShell.append` raises."""
+        offset = self.log.log_end_offset
+
+        def write(epoch: LeaderEpoch) -> tuple[None, int, Offset]:
+            self._unanswered.add(value)
+            self.log_port.append([Entry(epoch, value)])
+            return None, 1, self.log.log_end_offset
+
+        self.shell.append(ACKS_ALL, write, partial(self._answered, value, offset))
+
+    def _answered(self, value: int, offset: Offset, error: HeadraceError | None) -> None:
+        if value not in self._unanswered:
+            raise BrokenPromiseError("OneAnswer", f"{value} was answered before")
+        self._unanswered.remove(value)
+        if error is None:
+            # What is answered is committed by the effect that follows.
+            self._raised()
+            self.setting.checks.acknowledge(offset, self.log.entries[offset], self.led)
+        if self.guest is not None:
+            (self.guest.acknowledged if error is None else self.guest.failed)((value,))
+
+    def _woken(self) -> None:
+        """There is something new to read, or this broker begins or ceases to lead."""
+        replica = self.replica
+        if not replica.leads:
+            self._shown = None
+            self.streams.leave_followers()
+        else:
+            if self._shown is None or self._shown[0] != replica.leader_epoch:
+                self.setting.checks.elected(self.me, self.led, self.log)
+            else:
+                self._raised()
+            self._shown = (replica.leader_epoch, replica.high_watermark)
         if self.guest is not None:
             self.guest.moved()
 
-    def produce(self, value: int) -> None:
-        """Raises what `check_writable` raises."""
-        epoch = self.replica.check_writable("topic/0", Fence(), Acks.ALL)
-        self._produced[value] = self.log.log_end_offset
-        self._append((Entry(epoch, value),))
-        waiter = Waiter(value, Acks.ALL, self.clock.now_ms + WAIT_MS)
-        self.step(events.Appended(self.log.log_end_offset, 1, waiter))
+    def _raised(self) -> None:
+        isr = self.replica.isr
+        assert isr is not None, "it leads"
+        high_watermark = self.replica.high_watermark
+        self.setting.checks.raised(self.me, self.replica.leader_epoch, self.log, high_watermark, isr)
 
-    def synced(self) -> None:
-        """The oldest sync comes back; what was cut meanwhile it does not cover."""
-        done = self.syncs.popleft()
-        self.log.synced(done.end, done.cuts)
-        self.step(events.Synced(Offset(done.end)))
+    @property
+    def led(self) -> PartitionState:
+        """The state in which it leads."""
+        assert self.replica.state is not None, "it leads"
+        return self.replica.state
 
-    def cut_done(self) -> None:
-        assert self.cut is not None, "one has begun"
-        cut, self.cut = self.cut, None
-        if isinstance(cut, events.Truncate):
-            self.log.truncate(cut.end)
-        else:
-            self.log.start_at(cut.offset)
-        self.disk.high_watermark = min(self.disk.high_watermark, self.log.log_end_offset)
-        self.setting.checks.kept()
-        self.step(events.Truncated())
+    def check(self) -> None:
+        """Check after every event that nobody waits for what has happened, or for what will not."""
+        replica = self.replica
+        there = (replica.leader_epoch, replica.high_watermark) if replica.leads else None
+        if self._shown != there:
+            raise BrokenPromiseError("WokenByNews", f"{self.me} has {there}, readers were woken with {self._shown}")
+        if self._unanswered and not replica.waits:
+            raise BrokenPromiseError("OneAnswer", f"{self.me} never answers {self._unanswered}")
+        if replica.waits and not self.clock_port.calls:
+            raise BrokenPromiseError("OneAnswer", f"{self.me} has waiters, and no time goes by for them")
+
+    # -- reports -----------------------------------------------------------------------------------------------------
 
     def promised(self, asked: Mapping[PartitionKey, Epochs]) -> dict[PartitionKey, PromisedLog]:
         """To lead and vote in no earlier epoch."""
         promised = {}
         for key, epochs in asked.items():
             state, facts = self.replica.state, self._facts
-            if may_promise(state, epochs) and state is not None and facts is not None and self.cut is None:
+            if may_promise(state, epochs) and state is not None and facts is not None and self.log_port.cutting is None:
                 self.disk.seen_epoch = max(self.disk.seen_epoch, epochs.leader_epoch)
                 end, on_disk = self.log.log_end_offset, Offset(self.log.on_disk)
                 promised[key] = PromisedLog(self.log.epochs.latest, end, on_disk, why_void(state, self.me, facts))
@@ -194,11 +251,11 @@ class Life:
             if any(wish.is_claim and self.me not in wish.state.isr for wish in wished):
                 # Whatever the reason: what this disk has counts no more until it is in sync again.
                 self.setting.checks.gave_up(self.me)
-            self.step(events.IsrProposed(self.writer.isr(PARTITION).pending))
+            self.shell.isr_proposed(self.writer.isr(PARTITION).pending)
         return put
 
     def _wishes(self, known: PartitionSet) -> list[WantedState]:
-        failed = "its disk failed" if self.is_broken else ""
+        failed = "its disk failed" if self.log_port.is_broken else ""
         leaving = "it stops" if self.is_draining else "its disk is full" if self.disk.is_full else ""
         regressed = frozenset(uid for lease in self._live() for uid in lease.regressed)
         around = BrokerSituation(self.me, self._ready(), self.clock.now_ms, failed, leaving, regressed)
@@ -212,168 +269,6 @@ class Life:
     def _live(self) -> list[BrokerLease]:
         now_ms = self.clock.now_ms
         return [lease for lease in self.leases.values() if self.liveness.is_live(lease.broker, now_ms)]
-
-    # -- streams -----------------------------------------------------------------------------------------------------
-
-    def connect(self, leader: "Life") -> None:
-        assert self.wants is not None, "it follows somebody"
-        self.stream = self.network.open(self, leader)
-        self.stream.to_leader.append(Hello(self.wants.leader_epoch))
-
-    def lose_stream(self) -> None:
-        if self.stream is not None:
-            self._leave_leader()
-            self.step(events.Disconnected())
-
-    def _leave_leader(self) -> None:
-        if self.stream is not None:
-            self.network.leave(self, self.stream)
-            self.stream = None
-
-    def push(self, stream: Stream) -> None:
-        """Send what is next, if only the high watermark."""
-        assert stream.next_offset is not None, "it was asked"
-        if not self.replica.leads:
-            self.network.leave(self, stream)
-            return
-        base = Offset(max(stream.next_offset, self.log.start))
-        entries = tuple(self.log.entries[base : base + PUSH_MAX])
-        stream.next_offset = Offset(base + len(entries))
-        replica, start = self.replica, self.log.log_start_offset
-        stream.send(Push(replica.leader_epoch, base, entries, replica.high_watermark, start))
-
-    def serve(self, stream: Stream) -> None:
-        """The leader's side: the next message of a follower, or the end of its stream."""
-        if not stream.to_leader:
-            self.network.leave(self, stream)
-            return
-        message = stream.to_leader.popleft()
-        if not self._serves(message.leader_epoch):
-            self.network.leave(self, stream)
-            return
-        match message:
-            case Hello():
-                stream.send(message)
-            case events.AskEpochEnd(leader_epoch, epoch):
-                answer = self.log.epochs.end_of(epoch, self.log.log_end_offset)
-                stream.send(events.EpochAnswered(leader_epoch, answer))
-            case events.Fetch(_, offset):
-                stream.next_offset = offset
-            case Reported(report, heard_ms):
-                told = events.FollowerReported(stream.follower.me, report.leader_epoch, report.ends, heard_ms)
-                self.step(told)
-            case _:
-                assert_never(message)
-
-    def _serves(self, leader_epoch: LeaderEpoch) -> bool:
-        return self.replica.leads and leader_epoch == self.replica.leader_epoch
-
-    def take(self, stream: Stream) -> None:
-        """The follower's side: the next message of its leader, or the end of the stream."""
-        if not stream.to_follower:
-            self.lose_stream()
-            return
-        message, stream.heard_ms = stream.to_follower.popleft()
-        match message:
-            case Hello(leader_epoch):
-                self.step(events.Connected(leader_epoch))
-            case Push():
-                self._receive(message)
-            case events.EpochAnswered():
-                self._try(message)
-
-    def _receive(self, push: Push) -> None:
-        base = push.base if push.entries else None
-        follows = self._try(events.Offered(push.leader_epoch, base, push.high_watermark, push.log_start))
-        if not follows or not self.replica.accepts(push.leader_epoch):
-            return
-        if push.entries and (self.disk.is_full or push.base != self.log.log_end_offset):
-            self.lose_stream()
-            return
-        self._append(push.entries)
-        self.step(events.Received(push.leader_epoch, len(push.entries), push.high_watermark, push.log_start))
-
-    def _try(self, event: events.Event) -> bool:
-        try:
-            self.step(event)
-        except DivergedLogError:
-            self.setting.counts["diverged"] += 1
-            self.lose_stream()
-            return False
-        return True
-
-    def _append(self, entries: tuple[Entry, ...]) -> None:
-        for entry in entries:
-            self.log.append(entry)
-            self.setting.checks.appended(self.log)
-
-    # -- effects -----------------------------------------------------------------------------------------------------
-
-    def _carry_out(self, effect: events.Effect) -> None:
-        match effect:
-            case Sync():
-                self.syncs.append(PendingSync(len(self.log.entries), self.log.cuts))
-            case events.Truncate() | events.StartAnew():
-                self.cut = effect
-            case events.DeleteBelow(offset):
-                self.log.delete_below(offset)
-            case events.GiveUp():
-                self.is_broken = True
-            case events.AskEpochEnd() | events.Fetch() | events.Report():
-                self._send(effect)
-            case events.Follow() | events.Unfollow():
-                self._leave_leader()
-                self.wants = effect if isinstance(effect, events.Follow) else None
-            case _:
-                self._lead(effect)
-
-    def _send(self, effect: events.AskEpochEnd | events.Fetch | events.Report) -> None:
-        """To the leader, where there is a stream."""
-        stream = self.stream
-        if stream is not None:
-            message = Reported(effect, stream.heard_ms) if isinstance(effect, events.Report) else effect
-            stream.to_leader.append(message)
-
-    def _lead(self, effect: events.Effect) -> None:
-        match effect:
-            case events.RaiseHighWatermark(high_watermark):
-                self._raised(high_watermark)
-            case events.Acknowledge(waiters):
-                # Those that are answered are committed by the effect that follows.
-                self._raised(self.replica.high_watermark)
-                for value in waiters:
-                    offset = self._produced[value]
-                    self.setting.checks.acknowledge(offset, self.log.entries[offset], self.led)
-                if self.guest is not None:
-                    self.guest.acknowledged(waiters)
-            case events.Expire(waiters) | events.Abandon(waiters):
-                if self.guest is not None:
-                    self.guest.failed(waiters)
-            case events.Lead():
-                self.setting.checks.elected(self.me, self.led, self.log)
-            case events.Resign():
-                self._leave_followers()
-
-    def _raised(self, high_watermark: Offset) -> None:
-        isr = self.replica.isr
-        assert isr is not None, "it leads"
-        self.setting.checks.raised(self.me, self.replica.leader_epoch, self.log, high_watermark, isr)
-
-    @property
-    def led(self) -> PartitionState:
-        """In which it leads."""
-        assert self.replica.state is not None, "it leads"
-        return self.replica.state
-
-    def _leave_followers(self) -> None:
-        for stream in [s for s in self.network.streams if s.leader is self and not s.left_by_leader]:
-            self.network.leave(self, stream)
-
-    def stop(self) -> None:
-        """The process is gone; what it sent may still arrive."""
-        self.is_up = False
-        for stream in [s for s in self.network.streams if self in (s.leader, s.follower)]:
-            self.network.leave(self, stream)
 
 
 def _kind(wish: WantedState, me: Seat, before: PartitionState) -> str:

@@ -16,10 +16,12 @@ from headrace.core.replication import following, isr, leadership, seats, set_wri
 from headrace.core.replication.following import Following
 from headrace.core.replication.isr import Ends, Followers, Isr
 from headrace.core.replication.leadership import Leadership
+from headrace.core.replication.replica import Replica
 from headrace.core.replication.seats import SeenEpochs
 from headrace.core.replication.set_writer import SetWriter
 from headrace.core.resources.topic import Durability
-from tests.sim import brokers, deletions, deletions_beyond, disk, life, operating
+from headrace_broker.partition.shell import PartitionShell, Waiters
+from tests.sim import brokers, deletions, deletions_beyond, deletions_shell, disk, life, operating
 from tests.sim.api import Api
 from tests.sim.calling import BrokerCaller
 from tests.sim.disk import Disk, Log
@@ -64,12 +66,45 @@ GIVING_UP: dict[str, Any] = {"focus": "call given up", "drill": False, **TWO_OF_
 LOSING_DISKS: dict[str, Any] = {"focus": "disk lost", **TWO_OF_THREE}
 RESTORED: dict[str, Any] = {"restores": True, "perils": False, "focus": "", "drill": False, **TWO_OF_THREE}
 PERILLED: dict[str, Any] = {"restores": False, "perils": True, "focus": "", "drill": False, **TWO_OF_THREE}
+FSYNC: dict[str, Any] = {"durability": Durability.FSYNC}
+FAILING: dict[str, Any] = {"focus": "sync fails", "drill": False, **FSYNC}
 LOST = "NoCommittedRecordLost"
 
 
 def _floors(*owners: Any) -> tuple[Patch, ...]:
     return tuple(Patch(owner, "floor", deletions.floor_1) for owner in owners)
 
+
+def _in_shell(name: str, attribute: str, replacement: Any, *, rests: bool = False, **plan: Any) -> Mutation:
+    return _mutation(f"shell: {name}", PartitionShell, attribute, replacement, rests=rests, **plan)
+
+
+SHELL_MUTATIONS = (
+    _in_shell("answers before the sync", "append", deletions_shell.answers_at_once),
+    _in_shell("appends in an epoch that is over", "append", deletions_shell.appends_in_its_first_epoch),
+    _in_shell("a sync that is begun is done", "_begin_sync", deletions_shell.syncs_are_done_at_once, **FSYNC),
+    _in_shell("a sync that failed is done", "_begin_sync", deletions_shell.failed_syncs_are_done, **FAILING),
+    _in_shell("syncs after the close", "_begin_sync", deletions_shell.syncs_what_is_closed, focus="drain", **FSYNC),
+    _in_shell("appends after the close", "close", deletions_shell.closes_alone, focus="drain leader"),
+    _mutation("shell: answers twice", Waiters, "answer", deletions_shell.answers_twice),
+    _in_shell("never answers what is over", "_carry_out", deletions_shell.lets_wait),
+    _in_shell("no time for those who wait", "_step", deletions_shell.never_ticks),
+    _in_shell("wakes before the commit", "_carry_out", deletions_shell.wakes_at_the_append),
+    _in_shell("wakes nobody when another leads", "_carry_out", deletions_shell.wakes_nobody_when_it_resigns),
+    _in_shell("a failed disk is kept to itself", "_carry_out", deletions_shell.tells_no_failure, rests=True, **FAILING),
+    _in_shell("truncation skipped", "_follow", deletions_shell.cuts_nothing),
+    _in_shell("reports before it is on disk", "_follow", deletions_shell.reports_what_is_written, **FSYNC),
+    _mutation(
+        "shell: remembers what its disk may lose",
+        Replica,
+        "vouched_high_watermark",
+        property(deletions_shell.remembers_all),
+        **FSYNC,
+    ),
+)
+"""The rules of the broker's own shell.
+
+That nothing of an older leader is appended is for `test_shell`: streams here bring nothing that is over."""
 
 MUTATIONS = (
     _scripted("no maximal ISR", "addition-in-flight", LOST, Patch(Isr, "maximal", property(deletions.landed))),
@@ -102,7 +137,9 @@ MUTATIONS = (
         LOST,
         Patch(Following, "_reported", deletions.votes_at_once),
     ),
-    _scripted("no truncation fence", "log-being-cut", LOST, Patch(Life, "_serves", deletions.serves_anyone)),
+    _scripted(
+        "no truncation fence", "log-being-cut", LOST, Patch(PartitionShell, "check_serves", deletions.serves_anyone)
+    ),
     _scripted(
         "reconciliation only when the epoch rises",
         "stream-lost-while-asking",
@@ -190,7 +227,7 @@ MUTATIONS = (
         "votes-of-an-older-epoch",
         LOST,
         Patch(Leadership, "_heard", deletions.heard_whatever_epoch),
-        Patch(Life, "_serves", deletions.serves_anyone),
+        Patch(PartitionShell, "check_serves", deletions.serves_anyone),
         covers=True,
     ),
     _scripted(
@@ -287,4 +324,5 @@ MUTATIONS = (
     ),
     _mutation("the last resort elects the least", PromisedLog, "rank", deletions_beyond.the_least, **PERILLED),
     _mutation("the last resort passes who is intact", life, "why_void", deletions_beyond.why_any, **PERILLED),
+    *SHELL_MUTATIONS,
 )

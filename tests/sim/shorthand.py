@@ -96,26 +96,26 @@ class Shorthand:
 
     def _follow(self, life: Life) -> None:
         self._reconcile(life)
-        stream = life.stream
+        stream = life.streams.to_leader
         if stream is not None and stream in self.brokers.network.pushable():
-            stream.leader.push(stream)
+            stream.leader.streams.push(stream)
             self._exchange(life)
 
     def _exchange(self, life: Life) -> None:
         """Until nothing is on its way."""
         network = self.brokers.network
-        while (stream := life.stream) is not None:
+        while (stream := life.streams.to_leader) is not None:
             if stream in network.upward():
-                stream.leader.serve(stream)
+                stream.leader.streams.serve(stream)
             elif stream in network.downward():
-                life.take(stream)
-            elif life.cut or life.syncs:
+                life.streams.take(stream)
+            elif life.log_port.cutting or life.log_port.syncs:
                 self._sync(life)
             else:
                 return
 
     def _sync(self, life: Life) -> None:
-        if life.cut is not None:
-            life.cut_done()
-        while life.syncs:
-            life.synced()
+        if life.log_port.cutting is not None:
+            life.log_port.cut_done()
+        while life.log_port.syncs:
+            life.log_port.synced()

@@ -125,6 +125,7 @@ class World:
         self.setting.counts[step.kind] += 1
         self.trace.append(step)
         kind.act(target, step.draw)
+        self.brokers.check()
         if self.group is not None:
             self.group.check()
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from headrace.core.records.arrow_message import read_message, time_buffer
 from headrace.core.records.columns import RECORD_SCHEMA, columns_of, encode_batch
 from headrace.core.records.header import BatchHeader, Compression
-from headrace.core.types import Record
+from headrace.core.types import RecordContent
 
 TIMESTAMP_MS = 1_763_715_600_000
 
 RECORDS = st.builds(
-    Record,
+    RecordContent,
     key=st.none() | st.binary(max_size=12),
     value=st.none() | st.binary(max_size=40),
     timestamp_ms=st.integers(0, (1 << 63) - 1),
@@ -30,7 +30,7 @@ def encoded(records: pa.RecordBatch, compression: Compression = Compression.NONE
 
 def batch_of(*values: bytes | None, compression: Compression = Compression.NONE) -> bytes:
     """A batch of keyless records."""
-    return encoded(columns_of([Record(None, value, TIMESTAMP_MS) for value in values]), compression)
+    return encoded(columns_of([RecordContent(None, value, TIMESTAMP_MS) for value in values]), compression)
 
 
 def sealed(batch: bytes | bytearray) -> bytes:

@@ -8,7 +8,7 @@ from headrace.core.log.retention import ClosedSegment
 from headrace.core.records.columns import columns_of, decode_batches, encode_batch
 from headrace.core.records.header import BatchHeader
 from headrace.core.records.raw import RawBatch, split_batches
-from headrace.core.types import LeaderEpoch, Offset, Record
+from headrace.core.types import LeaderEpoch, Offset, RecordContent
 from headrace_broker.storage.compaction_files import Cleaned, Job, PassDone, SegmentSpan, prepare_swap
 from headrace_broker.storage.compaction_files import swap_in as swap
 from headrace_broker.storage.compaction_worker import compact
@@ -16,12 +16,12 @@ from headrace_broker.storage.partition_log import PartitionLog
 from headrace_broker.storage.segment import segments_in
 from tests.support.logs import END, EPOCH, NOW_MS
 
-Rows = list[tuple[int, Record]]
+Rows = list[tuple[int, RecordContent]]
 
 
 def keyed(*records: tuple[str, str | None], time_ms: int = NOW_MS) -> RawBatch:
     """One batch of keys and values."""
-    rows = [Record(key.encode(), None if value is None else value.encode(), time_ms) for key, value in records]
+    rows = [RecordContent(key.encode(), None if value is None else value.encode(), time_ms) for key, value in records]
     (batch,) = split_batches(encode_batch(columns_of(rows)), batch_bytes_max=1 << 30)
     return batch
 
@@ -84,7 +84,7 @@ def next_offset(buffer: memoryview) -> int:
     return header.next_offset
 
 
-def last_of_each_key(rows: Iterable[tuple[int, Record]], below: int) -> Rows:
+def last_of_each_key(rows: Iterable[tuple[int, RecordContent]], below: int) -> Rows:
     """What compaction leaves when all below is compacted and no tombstone is old enough to go."""
     rows = list(rows)
     last = {row.key: offset for offset, row in rows if offset < below}

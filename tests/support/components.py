@@ -50,7 +50,7 @@ def components(
     metrics: Metrics,
     catch_up_rate: int | None = None,
 ) -> Components:
-    """For a broker that takes requests at once."""
+    """Make the components of a broker that takes requests at once."""
     admission, locator, namespace = Admission(), Locator(me.broker, view, partitions), "default"
     callers, reach = Callers(view, admission), PartitionAccess(locator.locate, proxy)
     return Components(

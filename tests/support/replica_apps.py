@@ -42,8 +42,7 @@ from headrace_broker.cluster.view import ClusterView
 from headrace_broker.http.app import Components, broker_app
 from headrace_broker.http.proxy import Proxy
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition.following import Host
-from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.partition import Host, Partition
 from headrace_broker.partition.queries import Place, ProduceQuery
 from headrace_broker.replication.follower_streams import FollowerStreams
 from headrace_broker.storage.data_directory import DataDirectory

@@ -37,9 +37,9 @@ from headrace.core.types import (
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.metrics import Metrics
-from headrace_broker.partition.following import Host
-from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.partition import Host, Partition
 from headrace_broker.partition.queries import Place, ProduceQuery
+from headrace_broker.partition.shell import PartitionShell
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_store import PartitionDescription
 from tests.support.batches import batch_of
@@ -63,33 +63,33 @@ class Streams:
         self._is_dead = False
         self.errors: list[HeadraceError] = []
 
-    def die(self, partition: Partition) -> None:
+    def die(self, partition: PartitionShell) -> None:
         """A sync that is under way may still come back: nobody hears of that."""
         self.unfollow(partition)
         self._is_dead = True
 
-    def follow(self, partition: Partition, leader: Seat, leader_epoch: LeaderEpoch) -> None:
+    def follow(self, partition: PartitionShell, leader: Seat, leader_epoch: LeaderEpoch) -> None:
         self.unfollow(partition)
 
         def reach() -> Partition:
             served = self._group.reach(self._me, leader)
-            served.check_serves(leader_epoch)
+            served.shell.check_serves(leader_epoch)
             return served
 
         self._stream = _Stream(partition, leader_epoch, reach, self.errors)
 
-    def unfollow(self, partition: Partition) -> None:
+    def unfollow(self, partition: PartitionShell) -> None:
         if self._stream is not None:
             self._stream.task.cancel()
             self._stream = None
 
-    def ask_epoch_end(self, partition: Partition, leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> None:
+    def ask_epoch_end(self, partition: PartitionShell, leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> None:
         self._say(AskEpochEnd(leader_epoch, epoch))
 
-    def fetch(self, partition: Partition, leader_epoch: LeaderEpoch, offset: Offset) -> None:
+    def fetch(self, partition: PartitionShell, leader_epoch: LeaderEpoch, offset: Offset) -> None:
         self._say(Fetch(leader_epoch, offset))
 
-    def report(self, partition: Partition, leader_epoch: LeaderEpoch, ends: Ends) -> None:
+    def report(self, partition: PartitionShell, leader_epoch: LeaderEpoch, ends: Ends) -> None:
         self._say(Report(leader_epoch, ends))
 
     def _say(self, what: AskEpochEnd | Fetch | Report) -> None:
@@ -103,7 +103,7 @@ class _Stream:
 
     def __init__(
         self,
-        partition: Partition,
+        partition: PartitionShell,
         leader_epoch: LeaderEpoch,
         reach: Callable[[], Partition],
         errors: list[HeadraceError],
@@ -135,7 +135,7 @@ class _Stream:
 
     async def _follow(self, served: Partition) -> None:
         wake = self._woken.set
-        served.follow_appends(wake)
+        served.shell.follow_appends(wake)
         try:
             self._partition.stream_opened(self._epoch)
             while True:
@@ -147,17 +147,17 @@ class _Stream:
                 await self._woken.wait()
                 self._reach()
         finally:
-            served.unfollow_appends(wake)
+            served.shell.unfollow(wake)
 
     def _pass_on(self, served: Partition) -> None:
         while self._to_say:
             match self._to_say.popleft():
                 case AskEpochEnd(leader_epoch, epoch):
-                    self._partition.epoch_answered(leader_epoch, served.epoch_end(leader_epoch, epoch))
+                    self._partition.epoch_answered(leader_epoch, served.shell.epoch_end(leader_epoch, epoch))
                 case Fetch(_, offset):
                     self._position = offset
                 case Report(leader_epoch, ends):
-                    served.follower_reported(self._partition.replica.me, leader_epoch, ends)
+                    served.shell.follower_reported(self._partition.replica.me, leader_epoch, ends)
 
     async def _push(self, served: Partition, position: Offset) -> None:
         log = served.log
@@ -222,7 +222,7 @@ class ReplicaGroup:
     def kill(self, broker: int) -> None:
         """Nothing more of it happens; what is written stays."""
         member = self.members.pop(broker)
-        member.streams.die(member.partition)
+        member.streams.die(member.partition.shell)
         member.data.close(clean=False)
 
     def elect(self, broker: int | None, isr: Iterable[int] = (0, 1, 2)) -> None:

@@ -46,6 +46,7 @@ from headrace_broker.cluster.lease import LeaseHolder
 from headrace_broker.cluster.reconciler import HoldingsReconciler
 from headrace_broker.cluster.sets import SetCalls, SetMetrics, SetWriting, TopicWarner
 from headrace_broker.cluster.view import ClusterView, follow_cluster
+from headrace_broker.partition.actions import PartitionActions
 from headrace_broker.partition.holdings import Holdings
 from headrace_broker.partition.opening import Opener
 from headrace_broker.storage.data_directory import EpochsSeen
@@ -206,6 +207,7 @@ class LocalParts:
     """The parts that the process has on this machine."""
 
     holdings: Holdings
+    actions: PartitionActions
     opener: Opener
     epochs_seen: EpochsSeen
     disk: BrokerDisk
@@ -227,7 +229,7 @@ class ClusterMembership:
         self._calls = SetCalls(me, client, view, metrics, self.teller)
         self._writing = SetWriting(me, view, here.holdings, here.epochs_seen, self._calls)
         metrics.watch(self._writing.undecided)
-        self._reconciler = HoldingsReconciler(me, view, here.holdings, here.opener, self._writing, self.teller)
+        self._reconciler = HoldingsReconciler(me, view, here.holdings, here.actions, self._writing, self.teller)
         self._notes = LeaseNotes(lease, here.disk, self._writing)
         self._handover = Handover(me, client, view, self._writing, namespace)
 

@@ -37,8 +37,8 @@ from headrace.core.types import Seat, TopicUid
 from headrace_broker.cluster.lease import SupersededError
 from headrace_broker.cluster.sets import SetWriting, TopicWarner
 from headrace_broker.cluster.view import ClusterView
+from headrace_broker.partition.actions import PartitionActions
 from headrace_broker.partition.holdings import Holdings
-from headrace_broker.partition.opening import Opener
 from headrace_broker.storage.partition_store import PartitionDescription
 
 _log = logging.getLogger(__name__)
@@ -48,12 +48,18 @@ class HoldingsReconciler:
     """The reconcile loop, one per process, run by one task."""
 
     def __init__(
-        self, me: Seat, view: ClusterView, holdings: Holdings, opener: Opener, writing: SetWriting, teller: TopicWarner
+        self,
+        me: Seat,
+        view: ClusterView,
+        holdings: Holdings,
+        actions: PartitionActions,
+        writing: SetWriting,
+        teller: TopicWarner,
     ) -> None:
         self._me = me
         self._view = view
         self._holdings = holdings
-        self._opener = opener
+        self._actions = actions
         self._writing = writing
         self._teller = teller
         self._leaving: Leaving = {}
@@ -86,7 +92,7 @@ class HoldingsReconciler:
             self._carry_out(action, specs)
         self._reported &= {action.key.uid for action in actions if isinstance(action, ReportRegressed)}
         self._writing.check()
-        is_at_rest = all(isinstance(action, ReportRegressed) for action in actions) and not self._holdings.is_busy
+        is_at_rest = all(isinstance(action, ReportRegressed) for action in actions) and not self._actions.is_busy
         if is_at_rest and not self._writing.has_claims:
             self.settled.set()
 
@@ -120,39 +126,39 @@ class HoldingsReconciler:
         kept = {uid for topic in self._view.topics() for uid in (topic.uid, TopicUid(topic.adopts))}
         in_sight = moved_in_sight(self._leaving, sets)
         return ObservedPartitions(
-            self._me, sets, held, logs, opened_for, described, self._holdings.overdue, going, in_sight, kept
+            self._me, sets, held, logs, opened_for, described, self._actions.overdue, going, in_sight, kept
         )
 
     def _configure(self, specs: Mapping[TopicUid, TopicSpec]) -> None:
         for partition in self._holdings.open_partitions():
             spec = specs.get(partition.key.uid)
             if spec is not None:
-                self._holdings.configure(partition.key, spec)
+                self._actions.configure(partition.key, spec)
 
     def _carry_out(self, action: Action, specs: Mapping[TopicUid, TopicSpec]) -> None:
         match action:
             case Open(key, topic, state, asked_by, reason):
                 _log.debug("%s/%d: opening: %s", topic, key.partition, reason)
                 description = PartitionDescription(topic, key, specs[key.uid].to_object())
-                self._holdings.open(description, specs[key.uid], state, asked_by, self._opener)
+                self._actions.open(description, specs[key.uid], state, asked_by)
             case Close(key, reason):
                 _log.warning("%s (%s): closing: %s", key, self._holdings.topic_of(key), reason)
-                self._holdings.shut(key)
+                self._actions.shut(key)
             case Delete(key, reason):
                 _log.info("%s: deleting the data: %s", key, reason)
-                self._holdings.delete(key)
+                self._actions.delete(key)
             case Orphan(key, reason):
-                self._holdings.orphan(key)
+                self._actions.orphan(key)
                 self._teller.warn(self._holdings.topic_of(key), key.uid, "DataOrphaned", f"{key}: {reason}")
             case Purge(key, reason):
                 _log.warning("%s (%s): deleting the orphaned data: %s", key, self._holdings.topic_of(key), reason)
-                self._holdings.purge(key)
+                self._actions.purge(key)
             case Adopt(key, old, state, reason):
                 _log.info("%s: adopting the data of %s: %s", key, old, reason)
-                self._holdings.adopt(old, key, state.leader_epoch)
+                self._actions.adopt(old, key, state.leader_epoch)
             case Restore(key, reason):
                 _log.info("%s: taking the data back: %s", key, reason)
-                self._holdings.restore(key)
+                self._actions.restore(key)
             case ReportRegressed(key, topic, reason):
                 if key.uid not in self._reported:
                     self._reported.add(key.uid)

@@ -1,4 +1,4 @@
-"""What this broker tells operators of its logs: what it holds, and what it promises (`core.control.broker_reports`).
+"""The reports of this broker to operators: which logs it holds, and what it promises (`core.control.broker_reports`).
 
 Logs that are not open are read as far as their headers tell, in threads, one request after the other; what is read of
 them is remembered until something happens to them. A report is signed with the seat of this life: there is none before
@@ -38,7 +38,7 @@ class LogReports:
         self._surveying = asyncio.Lock()
 
     async def report(self, uids: Collection[TopicUid] | None = None) -> BrokerReport:
-        """What this broker holds and which epochs it knows, of these topics or of all. Raises NotReadyError."""
+        """Return what this broker holds and which epochs it knows, of these topics or of all. Raises NotReadyError."""
         seat = self._signed()
         logs = await self.survey(uids)
         opened = (self._holdings.find(key) for key in logs)
@@ -48,7 +48,7 @@ class LogReports:
         return BrokerReport(seat, {key: known[key] for key in known if uids is None or key.uid in uids}, logs)
 
     async def promises(self, asked: Mapping[PartitionKey, Epochs]) -> Promises:
-        """What those logs hold that are open and that nobody leads, once the epochs that are asked about are on disk.
+        """Return what those logs hold that are open and that nobody leads, once the epochs of the request are on disk.
 
         Raises NotReadyError; DiskFullError and StorageFailedError where nothing is promised.
         """
@@ -61,9 +61,9 @@ class LogReports:
         return Promises(seat, {key: log for key, log in found.items() if log is not None})
 
     async def survey(self, uids: Collection[TopicUid] | None = None) -> dict[PartitionKey, HeldLog]:
-        """Every log on this disk, or of these topics; those that are not open as far as their headers tell.
+        """Read every log on this disk, or of these topics; those that are not open as far as their headers tell.
 
-        One at a time. Who gave up before the end has not asked in vain: what was read until then is remembered.
+        One call at a time. A caller that gives up before the end has not asked in vain: what was read is remembered.
         """
         async with self._surveying:
             return await self._survey(uids)
@@ -97,9 +97,9 @@ class LogReports:
         held = self._holdings.entries.get(key)
         if held is not None and held.surveyed is not None:
             return held.surveyed
-        begun = held.actions if held is not None else 0
+        begun = held.actions_begun if held is not None else 0
         known = await asyncio.to_thread(self._data.store.last_known, key)
-        if held is not None and held.actions == begun and held.holding is not Holding.BUSY and not known.trouble:
+        if held is not None and held.actions_begun == begun and held.holding is not Holding.BUSY and not known.trouble:
             held.surveyed = known
         return known
 

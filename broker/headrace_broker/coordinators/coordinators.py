@@ -169,8 +169,7 @@ class LocalCoordinators(Generic[CoordinatorT]):
             raise CoordinatorLoadingError(
                 f"the coordinator of {label} starts on broker {leader}; try again in a moment"
             )
-        lease = self._view.lease(leader)
-        return CoordinatorElsewhere(label, partition, leader, lease.url if lease is not None else "")
+        return CoordinatorElsewhere(label, partition, leader, self._view.url_of(leader))
 
     def find(self, partition: PartitionId) -> CoordinatorT | None:
         """Return the coordinator of this partition, active or not; None where the partition is not open here."""
@@ -300,8 +299,7 @@ class GroupCoordinators:
             assert self.local.topic is not None, "it has partitions"
             state = self._view.states.get(PartitionKey(self.local.topic.uid, PartitionId(number)))
             if state is not None and state.leader is not None:
-                lease = self._view.lease(state.leader.broker)
-                found[state.leader.broker] = lease.url if lease is not None else ""
+                found[state.leader.broker] = self._view.url_of(state.leader.broker)
         return found
 
     # -- `CoordinatedGroups` -------------------------------------------------------------------------------------------

@@ -164,8 +164,7 @@ class GroupLags:
     async def _ask(self, broker: BrokerId, keys: Sequence[PartitionKey]) -> dict[PartitionKey, Watermarks]:
         """Return the watermarks that a broker tells; less where it does not answer."""
         found: dict[PartitionKey, Watermarks] = {}
-        lease = self._view.lease(broker)
-        leader = _Leader(broker, lease.url if lease is not None else "")
+        leader = _Leader(broker, self._view.url_of(broker))
         try:
             for begin in range(0, len(keys), WATERMARKS_ASKED_MAX):
                 async with asyncio.timeout(WATERMARKS_TIMEOUT_MS / 1000):

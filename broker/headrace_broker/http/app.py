@@ -104,7 +104,7 @@ def problem_response(error: HeadraceError) -> web.Response:
 
 
 def problem_of(request: web.Request, error: Exception, metrics: Metrics) -> web.Response:
-    """Return the answer to a handler's failure, and count it by code. Raises the failure where no client is left."""
+    """Answer a handler's failure, and count it by its code. Raises the failure where nobody is to be told."""
     if isinstance(error, (ConnectionError, ClientPayloadError)):
         raise error  # the client went away
     if isinstance(error, web.HTTPException) and error.status < 400:
@@ -166,7 +166,7 @@ def _openapi_document() -> bytes:
 
 @dataclass(slots=True)
 class Readiness:
-    """The reason why this broker takes no requests just now, as a clause; empty when it takes them."""
+    """The reason why this broker does not take requests just now, as a clause; empty when it does."""
 
     why_not: str = "it is starting"
 
@@ -194,7 +194,7 @@ class HealthRoutes:
 
 
 class _SeenMetrics(CollectorRegistry):
-    """The metrics as they were at one moment."""
+    """The metrics that were there at one moment."""
 
     def __init__(self, families: Sequence[Metric]) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ class SessionsRoute:
 
 
 def is_replication(request: web.Request) -> bool:
-    """Return whether another broker follows here: that is refused for no load of clients."""
+    """Tell whether another broker follows here: that is refused for no load of clients."""
     return request.path == "/v1/sessions" and _content_type(request) == REPLICATION
 
 
@@ -419,7 +419,7 @@ def _check_sender(request: web.Request, own_names: frozenset[str] | None) -> Non
 
 
 def _counted(admission: Admission, request: web.Request) -> Requests:
-    """Return the requests that this one is counted among: each kind may be full without the others."""
+    """Return the requests among which it is counted: each kind may be full without the others."""
     path = request.path
     if path.startswith(_CONTROL):
         # A request with a body is counted once the body is there (`uploads.Questions`).

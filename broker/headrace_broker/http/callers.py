@@ -1,4 +1,4 @@
-"""The senders of requests, and what of the load that this broker accepts is taken for each.
+"""The senders of requests, and what each of them takes of the load that this broker accepts.
 
 A client is known by its address. Another broker brings the key of its Lease: it asks for itself, and is counted with
 nobody, or it passes on the request of a client, which is counted for the address that the broker says. A sender with a
@@ -15,9 +15,9 @@ from headrace_broker.clock import monotonic_ms
 from headrace_broker.cluster.view import ClusterView
 
 PROXIED_HEADER = "Headrace-Proxied"
-"""The header with the address of the client, where there is one."""
+"""A header with the address of the client, where there is one."""
 PEER_KEY_HEADER = "Headrace-Peer-Key"
-"""The header with the key in the sender's Lease, which only brokers, operators and administrators can read."""
+"""A header with the key of the sender's Lease, which nobody but brokers, operators and administrators reads."""
 
 
 class Callers:
@@ -26,7 +26,7 @@ class Callers:
         self._admission = admission
 
     def is_broker(self, request: web.Request) -> bool:
-        """Return whether another broker of this cluster sends it, for itself or for a client."""
+        """Tell whether another broker of this cluster sends it, be it for a client."""
         key = request.headers.get(PEER_KEY_HEADER)
         return key is not None and self._view.has_peer_key(key)
 

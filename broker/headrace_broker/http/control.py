@@ -29,9 +29,9 @@ from headrace_broker.http.proxy import Proxy
 from headrace_broker.http.uploads import Chunks, Questions
 
 CONTROL_TIMEOUT_MS = 10_000
-"""The time that a broker waits for another one's answer when it passes such a request on."""
+"""The time that a broker waits for the answer where it passes such a request on."""
 PROMISES_BODY_BYTES_MAX = 4 << 20
-"""The largest body of such a request."""
+"""The limit of such a request."""
 WATERMARKS_BODY_BYTES_MAX = 1 << 20
 
 
@@ -68,13 +68,13 @@ class Peers:
 
 
 class Reports(Protocol):
-    """The reports of this broker about its logs. Both raise NotReadyError until it has an incarnation."""
+    """The reports of this broker on its logs. Both raise NotReadyError until it has an incarnation."""
 
     async def report(self, uids: Collection[TopicUid] | None = None) -> BrokerReport:
         """Return what it holds and which epochs it knows, of these topics or of all."""
 
     async def promises(self, asked: Mapping[PartitionKey, Epochs]) -> Promises:
-        """Return its promises about the partitions that are open and led by nobody, once the epochs are on disk."""
+        """Return what it promises of those that are open and led by nobody, once the epochs are on disk."""
 
 
 class HeldRoute:

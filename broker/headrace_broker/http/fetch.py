@@ -45,7 +45,7 @@ from headrace_broker.partition.partition import Partition
 from headrace_broker.partition.queries import FetchQuery, Place, WatchQuery
 
 OFFSETS_TIMEOUT_MS = 10_000
-"""The time that a broker waits for the leader's answer when it passes a question for an offset on ..."""
+"""The time that a broker waits for the answer where it passes a question for an offset on to the leader."""
 
 
 def fetch_headers(fetched: FetchedBatches, next_offset: Offset) -> dict[str, str]:
@@ -181,7 +181,7 @@ async def _watched_lines(
 
 
 async def _count(piece: WatchedPiece, share: BudgetShare, batch_bytes_max: int) -> None:
-    """Count the memory that a piece's JSON takes while it is made. Raises BatchTooLargeError, CorruptBatchError."""
+    """Count what its JSON takes while it is made. Raises BatchTooLargeError, CorruptBatchError."""
     if piece.fetched.buffers:
         unpacked = await asyncio.to_thread(unpacked_bytes_of, piece.fetched, batch_bytes_max)
         share.resize(max(share.taken, unpacked) * JSON_MEMORY_FACTOR)

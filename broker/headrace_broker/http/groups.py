@@ -82,13 +82,13 @@ from headrace_broker.http.proxy import Proxy
 from headrace_broker.http.uploads import Chunks, take_body
 
 GROUP_BODY_BYTES_MAX = 8 << 20
-"""The largest body of a request about a group: a commit of OFFSETS_PER_COMMIT_MAX offsets with some metadata."""
+"""The limit of a request about a group: a commit of OFFSETS_PER_COMMIT_MAX offsets with some metadata."""
 GROUP_LIST_TIMEOUT_MS = 2_000
 """The time that other brokers get to say which groups they coordinate."""
 GROUP_HEARTBEATS_PASSED_ON_MAX = 3 * H2_MAX_CONCURRENT_STREAMS // 10
-"""The heartbeats that wait at other brokers at one time: more are passed on without a wait there."""
+"""Heartbeats that wait at other brokers: more are passed on without a wait there."""
 GROUP_REQUESTS_PASSED_ON_MAX = 2 * H2_MAX_CONCURRENT_STREAMS // 10
-"""The other requests about groups that are passed on at one time: records go by the same connections."""
+"""All other requests about groups, at one time: records go to other brokers by the same connections."""
 
 
 class GroupForwarding:
@@ -301,8 +301,7 @@ class GroupRoutes:
         return group
 
     def _used(self, request: web.Request, group_type: GroupType | None = None) -> GroupName:
-        """Return the name of a group that somebody wants to be there; `group_type` was parsed from the query
-        already."""
+        """The group of somebody who wants it to be there. `group_type`: as the query says, which is parsed already."""
         group = self._named(request, query=group_type is None)
         self._groups.want(group, group_type or GroupType.CONSUMER)
         return group

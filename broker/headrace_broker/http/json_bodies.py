@@ -20,9 +20,9 @@ from headrace_broker.http.record_bodies import compressed
 from headrace_broker.http.uploads import Chunks
 
 JSON_INLINE_ITEMS_MAX = 500
-"""The items of an answer about groups; one with more is made outside the event loop, at five microseconds for each."""
+"""The items of an answer about groups: with more it is made beside the event loop, five microseconds for each."""
 JSON_ITEM_BYTES = 200
-"""The bytes that one item is counted for until the answer is made."""
+"""The bytes that one is counted for until the answer is made."""
 
 T = TypeVar("T")
 _JSON = "application/json"
@@ -43,7 +43,7 @@ class JsonBodies:
         return self._callers.body_share(request)
 
     async def parsed(self, chunks: Chunks, parse: Callable[[Any], T]) -> T:
-        """Return the result of `parse` for the document. Raises InvalidRequestError, and what `parse` raises."""
+        """Return what `parse` makes of the document. Raises InvalidRequestError, and what `parse` raises."""
         size = sum(map(len, chunks))
         if size <= JSON_INLINE_BYTES_MAX:
             return parse(_document(chunks))

@@ -105,7 +105,7 @@ class MetadataRoutes:
 
 
 def _target(cluster: str, lease: BrokerLease) -> dict[str, Any]:
-    """Return a target of Prometheus' HTTP service discovery. Its series have the name of the pod, which stays."""
+    """Make a target of Prometheus' HTTP service discovery. Its series have the name of the pod, which stays."""
     url = urlsplit(lease.url)
     labels = {
         "__scheme__": url.scheme,

@@ -30,7 +30,7 @@ from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.records.time_rules import Strange, TimeRules
 from headrace.core.resources.internal_topics import InternalTopics
 from headrace.core.resources.topic import Topic
-from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, Record
+from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, RecordContent
 from headrace_broker.admission import Admission
 from headrace_broker.clock import wall_ms
 from headrace_broker.cluster.locator import Elsewhere, Locator
@@ -158,7 +158,7 @@ class _PartitionShare:
 
     place: Place
     indexes: list[int]
-    records: list[Record]
+    records: list[RecordContent]
 
 
 class SpreadRoute:
@@ -196,7 +196,7 @@ class SpreadRoute:
                 outcomes = await asyncio.gather(*(self._produce(topic, share, query, client) for share in shares))
         return _spread_answer(query, shares, outcomes, strange)
 
-    def _shares(self, topic: Topic, records: Sequence[Record]) -> list[_PartitionShare]:
+    def _shares(self, topic: Topic, records: Sequence[RecordContent]) -> list[_PartitionShare]:
         partitions = topic.spec.partitions
         shares: dict[PartitionId, _PartitionShare] = {}
         for index, record in enumerate(records):
@@ -225,8 +225,10 @@ class SpreadRoute:
         return written.first_offset
 
 
-def _check_times(topic: Topic, records: Sequence[Record]) -> list[tuple[Strange, str]]:
-    """Check times before a share is written, as leaders refuse theirs alone; return the warnings about the others.
+def _check_times(topic: Topic, records: Sequence[RecordContent]) -> list[tuple[Strange, str]]:
+    """Check the times before a share is written, and return what the writer should know of them.
+
+    Leaders would refuse their shares alone.
 
     Raises InvalidTimestampError.
     """

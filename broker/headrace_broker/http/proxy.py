@@ -34,13 +34,13 @@ from headrace_broker.http.record_bodies import BodyFormat
 from headrace_broker.partition.queries import Edge, ProduceQuery
 
 PROXY_MARGIN_MS = 5_000
-"""The time that a leader gets beyond the time that the request itself may take."""
+"""The time that a leader gets beyond what the request itself may take."""
 
 
 _log = logging.getLogger(__name__)
 
 NO_CLIENT = "1"
-"""The mark in place of an address, where a broker asks for itself."""
+"""The value in place of an address, where a broker asks for itself."""
 _FORWARDED = ("content-type", "accept", "accept-encoding")
 """The headers that are passed on; the body's coding is not, because the body is decoded before."""
 _RETURNED = ("content-type", "content-encoding", "vary", "retry-after", "allow", "accept-encoding")
@@ -54,7 +54,7 @@ class Target(Protocol):
         """Return the broker's URL; empty where it is not known."""
 
     def error(self, why: str) -> HeadraceError:
-        """Return the error for the client where the broker's answer cannot be had; `why` goes on from a sentence."""
+        """Make the error for the client where the broker's answer cannot be had; `why` goes on from a sentence."""
 
 
 class Proxy:
@@ -182,7 +182,7 @@ def _reaching(elsewhere: Target) -> Iterator[None]:
 
 
 def _count(answer: AsyncResponse, share: BudgetShare) -> None:
-    """Count an answer before it is read. Raises ThrottledError."""
+    """Count the answer before it is read. Raises ThrottledError."""
     try:
         share.take(int(answer.headers.get("content-length", 0)))
     except ThrottledError:
@@ -226,7 +226,7 @@ async def fetch_there(proxy: Proxy, target: Elsewhere, offset: Offset, max_bytes
 
 
 async def edge_there(proxy: Proxy, target: Elsewhere, edge: Edge, fence: Fence) -> Offset:
-    """Return the offset where the readable records begin, or end."""
+    """Return the offset where what can be read begins, or ends."""
     path = _partition_path(target, "offsets", {"timestamp": edge.value, **_fenced(fence)})
     answer = await proxy.send(target, "GET", path, headers={}, body=(), timeout_ms=PRODUCE_TIMEOUT_MS_DEFAULT)
     return Offset(_document(answer)["offset"])

@@ -20,7 +20,7 @@ from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX
 from headrace.core.records.arrow_message import unpacked_bytes
 from headrace.core.records.header import BatchHeader, Compression
 from headrace.core.records.raw import RawBatch, split_batches
-from headrace.core.types import Offset, Record
+from headrace.core.types import Offset, RecordContent
 from headrace.http2.bodies import GZIP, accepts_gzip, gzipped
 from headrace_broker.partition.fetch import Buffer, FetchedBatches
 from headrace_broker.partition.queries import Place, ValueFormat
@@ -66,8 +66,8 @@ def accepted_format(accept: str) -> BodyFormat:
     raise InvalidRequestError(f"Accept {accept!r}: must have one of {_MEDIA_TYPES}", field="Accept")
 
 
-def parse_records(chunks: Sequence[Buffer], body_format: BodyFormat, now_ms: int) -> list[Record]:
-    """Parse the records of a JSON or NDJSON body. Raises InvalidRequestError with the line or the index."""
+def parse_records(chunks: Sequence[Buffer], body_format: BodyFormat, now_ms: int) -> list[RecordContent]:
+    """Of a JSON or NDJSON body. Raises InvalidRequestError with the line or the index."""
     from headrace.core.records.json_records import parse_json_records, parse_ndjson
 
     body = b"".join(chunks)
@@ -76,8 +76,8 @@ def parse_records(chunks: Sequence[Buffer], body_format: BodyFormat, now_ms: int
     return parse_json_records(body, now_ms=now_ms)
 
 
-def encode_records(records: Sequence[Record], batch_bytes_max: int) -> list[memoryview]:
-    """Return batches as a producer would send them, as many as it takes to keep each below the limit.
+def encode_records(records: Sequence[RecordContent], batch_bytes_max: int) -> list[memoryview]:
+    """Batches as a producer would send them, as many as it takes to keep each below the limit.
 
     A single record above the limit stays as it is, and the check of the batches refuses it.
     """
@@ -215,7 +215,7 @@ def _json_lines(fetched: FetchedBatches, max_records: int, value_format: ValueFo
     return lines, fetched.next_offset
 
 
-def _json_rows(fetched: FetchedBatches) -> Iterator[tuple[Offset, Record]]:
+def _json_rows(fetched: FetchedBatches) -> Iterator[tuple[Offset, RecordContent]]:
     from headrace.core.records.columns import decode_batches
 
     for buffer in fetched.buffers:

@@ -21,7 +21,7 @@ from headrace_broker.admission import Budget, BudgetShare, Requests
 from headrace_broker.http.callers import Callers
 
 CONTROL_UPLOADS_MAX = 64
-"""The questions whose bodies are on their way in, which take no place before; one more ends the oldest ..."""
+"""Questions whose bodies are on their way in, which take no place until then; one more ends the oldest ..."""
 CONTROL_BODY_TIMEOUT_MS = 5_000
 """... of the client that has most, and each ends after this time."""
 

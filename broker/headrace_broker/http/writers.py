@@ -22,7 +22,7 @@ from headrace_broker.http.proxy import Proxy
 from headrace_broker.http.uploads import Chunks, take_body
 
 COMMIT_BODY_BYTES_MAX = 8 << 20
-"""The largest body of a request to commit."""
+"""The limit of a request to commit."""
 
 
 class WriterRoutes:

@@ -36,6 +36,7 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import Incarnation, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.clock import monotonic_ms
+from headrace_broker.partition.actions import PartitionActions
 from headrace_broker.partition.holdings import Holdings
 from headrace_broker.partition.partition import Partition
 from headrace_broker.storage.log_verification import Damage, Pace
@@ -62,8 +63,9 @@ _log = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    def __init__(self, holdings: Holdings, disk: BrokerDisk, interval_ms: int) -> None:
+    def __init__(self, holdings: Holdings, actions: PartitionActions, disk: BrokerDisk, interval_ms: int) -> None:
         self._holdings = holdings
+        self._actions = actions
         self._disk = disk
         self._interval_ms = interval_ms
         self._cleaned_ms: dict[PartitionKey, int] = {}
@@ -74,7 +76,7 @@ class Housekeeping:
         since_look_ms = ORPHAN_PURGE_INTERVAL_MS
         while True:
             if since_look_ms >= ORPHAN_PURGE_INTERVAL_MS:
-                await self._holdings.find_overdue()
+                await self._actions.find_overdue()
                 since_look_ms = 0
             await asyncio.sleep(HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS / 1000)
             since_look_ms += HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS

@@ -18,8 +18,7 @@ from headrace.core.resources.partition_set import PartitionState
 from headrace.core.resources.topic import TopicSpec
 from headrace.core.types import Incarnation, LeaderEpoch, PartitionKey, Seat, TopicName, TopicUid
 from headrace_broker.clock import wall_ms
-from headrace_broker.partition.following import Host
-from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.partition import Host, Partition
 from headrace_broker.partition.queries import Place
 from headrace_broker.storage.data_directory import DataDirectory
 from headrace_broker.storage.partition_log import PartitionLog
@@ -102,6 +101,7 @@ class Opener:
             damage = why_not_intact(self._found, ReplicaFacts(log.recovery if was_there else None, spec.durability))
         if damage:
             store.write_void_before(description.key, self._me.incarnation)
+        log.accept_loss()
         void_before = store.void_before(description.key)
         return log, damage, self._me.incarnation if void_before is None else void_before
 

@@ -1,4 +1,4 @@
-"""The partitions that this broker follows, leader by leader. One `FollowerStreams` per process, until `close`.
+"""All partitions that this broker follows, leader by leader: their `StreamsPort`. One per process, until `close`.
 
 Each leader that is followed has two streams, with a connection each: every partition begins on the live one, and its
 leader moves it to the other and back (`core.replication.leader_stream`). A leader is a seat: its next life is another.
@@ -39,7 +39,7 @@ from headrace.http2.async_transport import AsyncStream, AsyncTransport
 from headrace.kube.client import Backoff
 from headrace_broker.clock import monotonic_ms
 from headrace_broker.cluster.view import ClusterView
-from headrace_broker.partition.partition import Partition
+from headrace_broker.partition.shell import PartitionShell
 from headrace_broker.replication.open_streams import StreamMetrics
 from headrace_broker.tls import Transports
 
@@ -64,7 +64,7 @@ def _process_random() -> Random:
 class WantedPartition:
     """A partition that follows its leader in one epoch."""
 
-    partition: Partition
+    partition: PartitionShell
     leader_epoch: LeaderEpoch
     backoff: Backoff = field(default_factory=new_backoff)
     again: asyncio.TimerHandle | None = None
@@ -281,7 +281,7 @@ class FollowedStream:
             self._try_later(wanted, error, why=error)
 
     def _received(self, wanted: WantedPartition, received: StreamReceived) -> None:
-        """Append what was received. Raises what `Partition.received` raises."""
+        """Raises what `PartitionShell.received` raises."""
         self._way.metrics.bytes_in.inc(sum(map(len, received.batches)))
         wanted.partition.received(
             received.leader_epoch, received.batches, received.high_watermark, received.log_start_offset
@@ -366,7 +366,7 @@ class FollowerStreams:
         self._closed = False
         metrics.watch_followed(self._count)
 
-    def follow(self, partition: Partition, leader: Seat, leader_epoch: LeaderEpoch) -> None:
+    def follow(self, partition: PartitionShell, leader: Seat, leader_epoch: LeaderEpoch) -> None:
         """Follow a leader; nobody, once this is closed: partitions hear of elections for a while after that."""
         self.unfollow(partition)
         if self._closed:
@@ -376,20 +376,20 @@ class FollowerStreams:
         self._followed[partition.key] = followed
         followed.at.add(followed.wanted)
 
-    def unfollow(self, partition: Partition) -> None:
+    def unfollow(self, partition: PartitionShell) -> None:
         followed = self._followed.pop(partition.key, None)
         if followed is not None:
             followed.at.remove(followed.wanted)
 
-    def ask_epoch_end(self, partition: Partition, leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> None:
+    def ask_epoch_end(self, partition: PartitionShell, leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> None:
         if stream := self._stream_of(partition):
             stream.ask_epoch_end(partition.key, leader_epoch, epoch)
 
-    def fetch(self, partition: Partition, leader_epoch: LeaderEpoch, offset: Offset) -> None:
+    def fetch(self, partition: PartitionShell, leader_epoch: LeaderEpoch, offset: Offset) -> None:
         if stream := self._stream_of(partition):
             stream.fetch(partition.key, leader_epoch, offset)
 
-    def report(self, partition: Partition, leader_epoch: LeaderEpoch, ends: Ends) -> None:
+    def report(self, partition: PartitionShell, leader_epoch: LeaderEpoch, ends: Ends) -> None:
         if stream := self._stream_of(partition):
             stream.report(partition.key, leader_epoch, ends, partition.replica.rules.durability)
 
@@ -400,7 +400,7 @@ class FollowerStreams:
         streams = [stream for streams in self._leaders.values() for stream in streams.values()]
         await asyncio.gather(*(stream.close() for stream in streams))
 
-    def _stream_of(self, partition: Partition) -> FollowerStream | None:
+    def _stream_of(self, partition: PartitionShell) -> FollowerStream | None:
         """Return the protocol of the stream that a partition is on; None while there is none."""
         followed = self._followed.get(partition.key)
         return followed.at.speak() if followed is not None else None

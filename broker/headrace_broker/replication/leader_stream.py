@@ -87,26 +87,26 @@ class ChannelStream(Protocol):
 
 class ServedChannel:
     def __init__(self, channel: LeaderChannel, partition: Partition, stream: ChannelStream) -> None:
-        """Serve a channel. Raises what `check_serves` raises."""
-        partition.check_serves(channel.leader_epoch)
+        """Raises what `check_serves` raises."""
+        partition.shell.check_serves(channel.leader_epoch)
         self.channel = channel
         self.partition = partition
         self._stream = stream
         self._cold = SessionReadAhead[LogRead](stream.outgoing, self)
         self._reads_ahead = False
-        """Whether the last piece came from a thread."""
-        partition.follow_appends(self.wake)
+        """The last piece came from a thread."""
+        partition.shell.follow_appends(self.wake)
 
     def leave(self, seat: Seat) -> None:
-        """Leave the partition: the channel is over, or its stream is."""
-        self.partition.follower_left(seat, self.channel.leader_epoch)
-        self.partition.unfollow_appends(self.wake)
+        """The channel is over, or its stream is."""
+        self.partition.shell.follower_left(seat, self.channel.leader_epoch)
+        self.partition.shell.unfollow(self.wake)
         self._stream.outgoing.silence(self)
         self._cold.cancel()
 
     def answer(self, question: AskEpochEndMessage) -> EpochEnded:
-        """Answer where an epoch ends. Raises what `check_serves` raises."""
-        answer = self.partition.epoch_end(question.leader_epoch, question.epoch)
+        """Raises what `check_serves` raises."""
+        answer = self.partition.shell.epoch_end(question.leader_epoch, question.epoch)
         return EpochEnded(question.channel, question.leader_epoch, answer)
 
     def fetch(self, offset: Offset) -> None:
@@ -116,13 +116,13 @@ class ServedChannel:
 
     def report(self, seat: Seat, report: ReportMessage) -> None:
         self.channel.reported(report.ends)
-        self.partition.follower_reported(seat, report.leader_epoch, report.ends, report.leader_ms)
+        self.partition.shell.follower_reported(seat, report.leader_epoch, report.ends, report.leader_ms)
         self.wake()
 
     def report_again(self, seat: Seat, leader_ms: int) -> None:
         """Repeat the last report, which still holds."""
         if self.channel.ends is not None:
-            self.partition.follower_reported(seat, self.channel.leader_epoch, self.channel.ends, leader_ms)
+            self.partition.shell.follower_reported(seat, self.channel.leader_epoch, self.channel.ends, leader_ms)
             self.wake()
 
     @property
@@ -151,7 +151,7 @@ class ServedChannel:
     def next_frame(self, max_bytes: int) -> Sequence[Buffer]:
         channel = self.channel
         try:
-            self.partition.check_serves(channel.leader_epoch)
+            self.partition.shell.check_serves(channel.leader_epoch)
             read = self._read(max_bytes)
         except HeadraceError as error:
             self._stream.end_channel(self, LeaderFailed(channel.number, error))

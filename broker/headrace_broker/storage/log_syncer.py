@@ -175,6 +175,12 @@ class LogSyncer:
                 ) from error
             self.high_watermark = offset
 
+    def lower_high_watermark(self) -> None:
+        """Put a checkpoint that recovery has lowered, because the log ends below it, on disk. Raises as
+        `write_high_watermark`."""
+        with self._turn, storage_errors(f"writing the high-watermark checkpoint in {shown(self._files.directory)}"):
+            self._files.write_high_watermark(self.high_watermark)
+
     def write_log_start(self, offset: Offset) -> None:
         """Put the log's start on disk: everything below is deleted, also after a crash. Raises DiskFullError,
         StorageFailedError."""

@@ -246,6 +246,16 @@ class PartitionLog:
         """
         return await self._reader.find(timestamp_ms, min(up_to, self.log_end_offset))
 
+    def accept_loss(self) -> None:
+        """Forget on disk, too, that the log once reached further: its loss is written down elsewhere.
+
+        Until then the checkpoint on disk stays above the end of the log, so that every opening admits the loss. If it
+        stayed for longer, what is appended next would count as committed after the next start. Blocks. Raises
+        DiskFullError, StorageFailedError.
+        """
+        if self.recovery.cut_below_high_watermark:
+            self._syncer.lower_high_watermark()
+
     async def checkpoint_high_watermark(self, offset: Offset) -> None:
         """Remember on disk that everything below `offset` is committed. Raises DiskFullError, StorageFailedError."""
         await self._threads.sync(self._syncer.write_high_watermark, offset)

@@ -73,7 +73,7 @@ class AsyncRecords(AsyncReading, AsyncIterator[Record]):
         self._turn = 0
         self._handed = Handed()
         self._look_ns = 0
-        """When to look around again, unless there are news before."""
+        """The time at which the loop looks at the group again, unless there is news before."""
 
     async def __anext__(self) -> Record:
         cursor, consumer = self._cursor, self._consumer
@@ -89,7 +89,7 @@ class AsyncRecords(AsyncReading, AsyncIterator[Record]):
         return await self._next()
 
     async def _go_on(self, cursor: Cursor) -> bool:
-        """Others get the loop, and the group what it wants. False: the rest of the batch is not handed out."""
+        """Give the loop to other tasks, and follow the group. False: the rest of the batch is not handed out."""
         if self._handed.last is not None:
             self._handed.came_back_between(cursor)
         if not self._handed.stops:
@@ -99,7 +99,7 @@ class AsyncRecords(AsyncReading, AsyncIterator[Record]):
         return self._consumer._current is self and cursor.turn == self._turn and not self._handed.stops
 
     async def _next(self) -> Record:
-        """The first of the next batch, none of which is empty."""
+        """Return the first record of the next batch; no batch is empty."""
         self._cursor = None
         self._cursor, batch = await self._next_batch()
         self._turn = self._cursor.turn
@@ -124,7 +124,7 @@ class AsyncConsumer(Positions):
         self._fetcher: AsyncFetcher | None = None
         self._attendance: AsyncMember | None = None
         self._current: AsyncReading | None = None
-        """Whoever reads now."""
+        """The reading that hands out records now."""
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
 
@@ -141,7 +141,7 @@ class AsyncConsumer(Positions):
             await self._attendance.join()
 
     def _attend(self, options: "GroupOptions", fetcher: AsyncFetcher) -> "AsyncMember":
-        # Whoever is in no group does without all of this.
+        # A consumer without a group does not load the modules of groups.
         from headrace.client.groups.async_member import AsyncMember
 
         return AsyncMember(self._brokers, fetcher, options, self._start, self._timeout_ms)
@@ -153,17 +153,17 @@ class AsyncConsumer(Positions):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncRecords:
-        """Records for ever, or until `wakeup`, waiting for new ones; a loop that was left goes on where it stopped."""
+        """Return records for ever, or until `wakeup`; it waits for new ones. A loop that was left goes on there."""
         if isinstance(self._current, AsyncRecords) and self._current.follow:
             return self._current
         return self.records()
 
     def records(self, *, follow: bool = True) -> AsyncRecords:
-        """Records of all partitions, by offset within each. Without `follow`, up to the ends as they are at first."""
+        """Return records of all partitions, by offset within each. Without `follow`, up to the ends at the start."""
         return AsyncRecords(self, follow=follow)
 
     def batches(self, *, follow: bool = True) -> AsyncBatches:
-        """As `records`, as pyarrow.RecordBatches, each of one partition and at least one row.
+        """Return what `records` returns as pyarrow.RecordBatches, each of one partition and at least one row.
 
         Columns: key, value (binary), timestamp_ms (int64), headers (list of name and value), topic (dictionary),
         partition (int32), offset (int64). Keys and values are not copied on their way from the network.
@@ -171,7 +171,7 @@ class AsyncConsumer(Positions):
         return AsyncBatches(self, follow=follow)
 
     async def _next_batch(self, asking: AsyncReading) -> tuple[Cursor, DecodedBatch] | None:
-        """For the reading that asks, which begins where any other has ended."""
+        """Return the next batch for the reading that asks; it begins where any other reading has ended."""
         self._brokers.check_loop()
         if self._current is not asking:
             await self._begin(asking)
@@ -192,9 +192,9 @@ class AsyncConsumer(Positions):
             raise LocalError("this consumer is closed: make a new one")
 
     def wakeup(self) -> None:
-        """End the loop over this consumer, or the next one, before its next record. On its event loop.
+        """End the loop over this consumer, or the next one, before its next record. Call it on the event loop.
 
-        Nothing else changes: it stays open, and in its group, and iterating again goes on.
+        Nothing else changes: the consumer stays open and in its group, and iterating again goes on.
         """
         if self._reading is not None and self._fetcher is not None:
             self._reading.handed.stops = True
@@ -209,7 +209,7 @@ class AsyncConsumer(Positions):
         return sys.maxsize if self._attendance is None else self._attendance.seat.holds_until_ns
 
     async def _follow(self) -> None:
-        """What the group wants by now, between two records."""
+        """Do what the group wants by now, between two records."""
         if self._attendance is not None:
             await self._attendance.follow()
 
@@ -235,7 +235,7 @@ class AsyncConsumer(Positions):
         await self._brokers.run(self._seek_offset(self._cursor(partition, topic), offset))
 
     async def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
-        """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
+        """Go on from the first record at or after `time` (ms since 1970, or a datetime), else from the end."""
         await self.start()
         await self._brokers.run(self._seek_time(self._select(partitions), time))
 
@@ -249,14 +249,14 @@ class AsyncConsumer(Positions):
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None, metadata: str = "") -> None:
         """Commit for the group: everything that was handed out, or `offsets` of the next records to read.
 
-        Returns when it is written. Raises FencedMemberError where a partition is not this member's (any more), and
-        nothing is committed then.
+        It returns when the commit is written. Raises FencedMemberError, and commits nothing, where a partition is not
+        this member's (any more).
         """
         attendance = await self._attending()
         await self._brokers.run(attendance.commit(offsets, metadata))
 
     async def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
-        """How far the group is, by what was committed, whoever did."""
+        """Return the offsets that members of the group have committed."""
         attendance = await self._attending()
         return await self._brokers.run(attendance.group_offsets())
 
@@ -272,8 +272,9 @@ class AsyncConsumer(Positions):
     async def close(self, timeout_ms: int = CONSUMER_CLOSE_MS_DEFAULT) -> None:
         """End the connections, and leave the group, in this time or a second more. Safe to call again, from any task.
 
-        What its user was handed last is committed only if he came back for more, or leaves its `async with` in peace.
-        The loop over this consumer raises LocalError at once. From within a callback it is closed when that returns.
+        The records that were handed out last are committed only if the user came back for more, or leaves the
+        `async with` without an error. The loop over this consumer raises LocalError at once. A `close` within a
+        callback takes effect when the callback returns.
         """
         self._closed = True
         self._current = None

@@ -20,13 +20,13 @@ from headrace.core.records.columns import DecodedBatch
 
 
 class AsyncBetween:
-    """What a reader looks at between batches; one that is alone has nothing to look at."""
+    """The checks of a reader between batches; a reader without a group has none."""
 
     async def follow(self) -> None:
-        """Partitions may come and go in this."""
+        """Follow the group: partitions may come and go here."""
 
     async def is_settled(self) -> bool:
-        """Whether no more are to come."""
+        """Return whether no more partitions will come."""
         return True
 
 
@@ -39,7 +39,7 @@ class AsyncFetcher(FetchErrands[AsyncBrokers]):
         self._batches: Iterator[tuple[Cursor, DecodedBatch]] = iter(())
         """The rest of the answer that is being handed out."""
         self.is_asked = False
-        """Its user waits for the next batch."""
+        """The user waits for the next batch."""
 
     async def close(self) -> None:
         self._news.set()
@@ -49,12 +49,12 @@ class AsyncFetcher(FetchErrands[AsyncBrokers]):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def settle(self) -> None:
-        """Another reading begins: what was left half-read is fetched again."""
+        """Begin another reading: a batch that was left half-read is fetched again."""
         self.reading.settle()
         self._batches = iter(())
 
     async def next_batch(self, between: AsyncBetween) -> tuple[Cursor, DecodedBatch] | None:
-        """Of any partition, cut to what is wanted; None when the plan is done, or reading stops.
+        """Return the next batch of any partition, cut to what is wanted; None when the plan is done, or reading stops.
 
         Raises the error of a partition that cannot be read, and StalledError; the next call goes on where this one
         stopped.
@@ -79,14 +79,14 @@ class AsyncFetcher(FetchErrands[AsyncBrokers]):
             if self.reading.open():
                 self._ask()
                 self._batches = self.reading.read()
-                await asyncio.sleep(0)  # Others get the loop, however much is there to be read.
+                await asyncio.sleep(0)  # Other tasks get the loop, however much there is to read.
             elif self.reading.plan.done and await between.is_settled():
                 return None
             else:
                 await self._wait()
 
     def wake(self) -> None:
-        """Whoever waits for records looks around."""
+        """Wake the task that waits for records: it looks around."""
         self._news.set()
 
     def _start(self, errand: Errand[None], when_cancelled: Callable[[], object]) -> None:
@@ -95,7 +95,7 @@ class AsyncFetcher(FetchErrands[AsyncBrokers]):
         task.add_done_callback(partial(self._done, when_cancelled))
 
     def _done(self, when_cancelled: Callable[[], object], task: asyncio.Task[None]) -> None:
-        """A task may be cancelled before it has begun: it says nothing then."""
+        """Note that the task has ended. A task that is cancelled before it has begun reports nothing itself."""
         self._tasks.discard(task)
         if task.cancelled():
             when_cancelled()
@@ -115,7 +115,7 @@ class AsyncFetcher(FetchErrands[AsyncBrokers]):
         self.reading.check(now_ms())
 
     async def _wait(self) -> None:
-        """For an arrival, or the time to look at the plan again."""
+        """Wait for an arrival, or for the time to look at the plan again."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.reading.patience_s(now_ms())):
                 await self._news.wait()

@@ -38,7 +38,7 @@ class Consumer(Positions):
     def _connect(self, server: str | Servers | None, namespace: str | None, ca_file: str | None) -> None:
         self._pid = os.getpid()
         self._iterated: Generator[Record] | None = None
-        """Of `iter`; perhaps it is over."""
+        """The generator that `iter` returned last; perhaps it is over."""
         self._door = ThreadGuard()
         self._brokers = brokers = Brokers(
             server,
@@ -68,7 +68,7 @@ class Consumer(Positions):
     def _attend(self, options: "GroupOptions | None") -> "BlockingMember | None":
         if options is None:
             return None
-        # Whoever is in no group does without all of this.
+        # A consumer without a group does not load the modules of groups.
         from headrace.client.groups.blocking_member import BlockingMember
 
         return BlockingMember(self._brokers, self._fetcher, options, self._start, self._timeout_ms)
@@ -80,7 +80,7 @@ class Consumer(Positions):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Record]:
-        """Records for ever, or until `wakeup`, waiting for new ones; a loop that was left goes on where it stopped."""
+        """Return records for ever, or until `wakeup`; it waits for new ones. A loop that was left goes on there."""
         self._check_open()
         self._door.check()
         if self._iterated is None or getgeneratorstate(self._iterated) == GEN_CLOSED:
@@ -88,7 +88,7 @@ class Consumer(Positions):
         return self._iterated
 
     def records(self, *, follow: bool = True) -> Generator[Record]:
-        """Records of all partitions, by offset within each. Without `follow`, up to the ends as they are now."""
+        """Return records of all partitions, by offset within each. Without `follow`, up to the ends as they are now."""
         return self._records_of(self._begin(follow))
 
     def _records_of(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Generator[Record]:
@@ -107,13 +107,13 @@ class Consumer(Positions):
                     if cursor.turn != turn:
                         break
                 handed.given, handed.last = True, None
-        except GeneratorExit:  # Its user has left the loop, at the `yield`: nothing is torn.
+        except GeneratorExit:  # The user has left the loop, at the `yield`: no step was broken off.
             self._reading_now.settle()
             raise
         self._reading_now.settle()
 
     def batches(self, *, follow: bool = True) -> Iterator[Any]:
-        """As `records`, as pyarrow.RecordBatches, each of one partition and at least one row.
+        """Return what `records` returns as pyarrow.RecordBatches, each of one partition and at least one row.
 
         Columns: key, value (binary), timestamp_ms (int64), headers (list of name and value), topic (dictionary),
         partition (int32), offset (int64). Keys and values are not copied on their way from the network.
@@ -145,7 +145,7 @@ class Consumer(Positions):
         return self._read(self._fetcher.batches(self._attendance or Between()))
 
     def _read(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Iterator[tuple[Cursor, DecodedBatch]]:
-        """All of them, until reading is stopped."""
+        """Yield all of the batches, until reading is stopped."""
         while True:
             self._check_reads()
             with self._inside():
@@ -157,21 +157,22 @@ class Consumer(Positions):
             yield found
 
     def _follow(self) -> None:
-        """What the group wants by now, between two records."""
+        """Do what the group wants by now, between two records."""
         if self._attendance is not None and not self._handed.stops:
             with self._inside():
                 self._attendance.follow()
 
     def _is_stopped(self) -> bool:
-        """By `wakeup`, which counts once. Raises LocalError where it is closed."""
+        """Return whether `wakeup` has stopped the loop; a call counts once. Raises LocalError when it is closed."""
         self._check_reads()
         stops, self._handed.stops = self._handed.stops, False
         return stops
 
     def wakeup(self) -> None:
-        """End the loop over this consumer, or the next one, before its next record. From any thread or signal handler.
+        """End the loop over this consumer, or the next one, before its next record.
 
-        Nothing else changes: it stays open, and in its group, and iterating again goes on.
+        Any thread and any signal handler may call it. Nothing else changes: the consumer stays open and in its group,
+        and iterating again goes on.
         """
         self._handed.stops = True
         self._fetcher.wake()
@@ -185,7 +186,7 @@ class Consumer(Positions):
             self._brokers.run(self._seek_offset(cursor, offset))
 
     def seek_to_time(self, time: int | datetime, *, partitions: Iterable[Place] | None = None) -> None:
-        """Go on from the first record at or after `time` (ms since 1970, or a datetime); the end where none is."""
+        """Go on from the first record at or after `time` (ms since 1970, or a datetime), else from the end."""
         chosen = self._select(partitions)
         with self._inside():
             self._brokers.run(self._seek_time(chosen, time))
@@ -208,24 +209,24 @@ class Consumer(Positions):
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None, metadata: str = "") -> None:
         """Commit for the group: everything that was handed out, or `offsets` of the next records to read.
 
-        Returns when it is written. Raises FencedMemberError where a partition is not this member's (any more), and
-        nothing is committed then.
+        It returns when the commit is written. Raises FencedMemberError, and commits nothing, where a partition is not
+        this member's (any more).
         """
         attendance = self._attending()
         with self._inside():
             attendance.run(attendance.commit(offsets, metadata))
 
     def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
-        """How far the group is, by what was committed, whoever did."""
+        """Return the offsets that members of the group have committed."""
         attendance = self._attending()
         with self._inside():
             return attendance.run(attendance.group_offsets())
 
     def commit_below(self, first_undone: Callable[[TopicPartition], int | None]) -> None:
-        """For who hands records on, and is not done with them when he comes back for more.
+        """Bound automatic commits, for a program that hands records on and asks for more before they are done.
 
-        Wherever offsets are committed without being asked, `first_undone` is asked for that of the first record that is
-        not done, None where all are that were handed out. By any thread, often: it must not wait.
+        Before each automatic commit, `first_undone` is asked for the offset of the first record that is not done; it
+        returns None when all records that were handed out are done. Any thread calls it, often: it must not wait.
         """
         self._attending().seat.shares.first_undone = first_undone
 
@@ -240,7 +241,7 @@ class Consumer(Positions):
             raise LocalError(self._not_started)
 
     def _check_reads(self) -> None:
-        """While it is being closed its callbacks may still commit, but nothing is read any more."""
+        """Raise LocalError while it is being closed: callbacks may still commit then, but nothing is read any more."""
         self._check_open()
         if self._door.is_closing:
             raise LocalError(self._not_started)
@@ -250,8 +251,9 @@ class Consumer(Positions):
     def close(self, timeout_ms: int = CONSUMER_CLOSE_MS_DEFAULT) -> None:
         """End the connections, and leave the group, in this time or a second more. Safe to call again.
 
-        What its user was handed last is committed only if he came back for more, or leaves its `with` in peace. From
-        another thread, or from a signal handler, the loop over this consumer closes it, and raises LocalError.
+        The records that were handed out last are committed only if the user came back for more, or leaves the `with`
+        without an error. When another thread or a signal handler calls it, the loop over this consumer closes the
+        consumer and raises LocalError.
         """
         if self._pid != os.getpid() or not self._finalizer.alive:
             self._finalizer()
@@ -272,11 +274,11 @@ class Consumer(Positions):
                 self._attendance.hand_back()
         finally:
             _end(self._fetcher, self._attendance)
-            self._finalizer.detach()  # Not before: who was interrupted may close it again.
+            self._finalizer.detach()  # Not before: a thread that was interrupted may close it again.
             self._door.closed()
 
     def _inside(self) -> Inside:
-        """Whoever closes it meanwhile leaves that to this thread. Raises LocalError where another one is inside."""
+        """Return the visit of this thread, which closes the consumer for others. Raises LocalError beside another."""
         return Inside(self._door, self._close_now)
 
     def __enter__(self) -> Self:
@@ -292,7 +294,9 @@ class Consumer(Positions):
 
 
 def _end(fetcher: Fetcher, attendance: "BlockingMember | None") -> None:
-    """Who is interrupted before the group has heard of it keeps what it takes to say so: he closes it again."""
+    """Leave the group, then end the fetcher. After an interrupt before the group has heard of it, the fetcher stays
+    so that a second `close` can tell the group.
+    """
     try:
         if attendance is not None:
             attendance.close()

@@ -10,7 +10,7 @@ may still work on: never above it, it rises when the user comes back for more, a
 owns the cursors and one thread uses them; other threads read `passed`.
 
 A KeyboardInterrupt may strike at any call, and at the end of any turn of a loop, but not within a row of plain
-assignments: CPython looks for signals nowhere else. Fields that must change together change in such a row, and the
+assignments: CPython checks for signals nowhere else. Fields that must change together change in such a row, and the
 last assignment before the `yield` or `return` notes what is handed out.
 """
 
@@ -30,7 +30,7 @@ class Cursor:
     partition: TopicPartition
     position: int
     ask_at: int
-    """Offset of the next fetch: ahead of `position` by what was answered and is not read yet."""
+    """The offset of the next fetch: ahead of `position` by what was answered and is not read yet."""
     end: int | None = None
     """Reading ends before this offset; None: never."""
     paused: bool = False
@@ -40,9 +40,9 @@ class Cursor:
     not_before_ms: int = 0
     attempts: int = 0
     asked_ms: int = 0
-    """When the first of the attempts began."""
+    """The time when the first of the attempts began."""
     attempt_ms: int = 0
-    """When the last one did."""
+    """The time when the last attempt began."""
     failing_since_ms: int = 0
     passed: int = field(init=False)
 
@@ -55,20 +55,21 @@ class Cursor:
 
     @property
     def what(self) -> str:
-        """For the sentences that users read."""
+        """The name of the work, as error messages show it."""
         return f"reading {self.partition}"
 
     def read_to(self, next_offset: int) -> None:
-        """An answer is read: offsets below `next_offset` that it did not hold are gone for good."""
+        """Note that an answer is read: offsets below `next_offset` that it did not hold are gone for good."""
         if self.end is None or next_offset <= self.end:
             self.position = max(self.position, next_offset)
-        else:  # What lies beyond the end was fetched too, and may be wanted later.
+        else:  # Records beyond the end were fetched too, and may be wanted later.
             self.move(self.end)
 
     def move(self, offset: int) -> None:
         """Go on from `offset`; what was asked before, and what is unread, is not wanted any more.
 
-        Nothing is passed by that: somebody may still work on what he has been given. No call in here: see above.
+        `passed` stays: the user may still work on the records that were handed out. No call in here: see the rule for
+        interrupts at the head of this module.
         """
         self.position = self.ask_at = offset
         self.turn += 1
@@ -82,30 +83,31 @@ class Cursor:
 
 @dataclass(slots=True, eq=False)
 class Handed:
-    """What the user has in hand. Written by his thread; others read it, and must find less passed than is, never more.
+    """The records that the user has in hand. The user's thread writes this and other threads read it; they may find
+    fewer records passed than there are, but never more.
 
-    In a loop over records `last` is replaced with each, without a call or a lock: nothing below it is in hand.
+    A loop over records sets `last` for each record, without a call or a lock: nothing below it is in hand.
     """
 
     last: Record | None = None
     """The record handed out last, while its batch is not done."""
     out: Cursor | None = None
-    """Whose batch was handed out last, while the user has not come back for the next."""
+    """The cursor whose batch was handed out last, while the user has not come back for the next."""
     turn: int = 0
-    """The cursor's, when its batch was handed out: `last` means nothing once that has moved."""
+    """The cursor's turn when its batch was handed out: `last` means nothing once the cursor has moved."""
     begin: int = 0
-    """Where that batch begins."""
+    """The offset at which that batch begins."""
     given: bool = True
-    """Its user has all of it. Until then it is only on its way to him: what he has is `last`, or nothing."""
+    """Whether the user has the whole batch. Until then `last` alone is in hand, or nothing."""
     batches: int = 0
-    """That were ever handed out: who looks twice sees whether the user goes on."""
+    """The number of batches that were ever handed out: it rises while the user goes on."""
     is_waited_for: bool = False
-    """The user waits for the next record, and has nothing in hand."""
+    """Whether the user waits for the next record, with nothing in hand."""
     stops: bool = False
-    """Nothing more is handed out to the loop that asks next: it ends. Set by anybody, from signal handlers too."""
+    """Whether the loop that asks next ends, with nothing handed out. Any thread and any signal handler may set it."""
 
     def hand_out(self, cursor: Cursor, next_offset: int) -> None:
-        """A batch of it, up to `next_offset`. Who gives it to its user sets `last` with each record, then `given`."""
+        """Note a batch of this cursor, up to `next_offset`. The loop then sets `last` for each record, and `given`."""
         self.last, self.given = None, False
         self.out, self.turn, self.begin = cursor, cursor.turn, cursor.position
         self.batches += 1
@@ -113,16 +115,16 @@ class Handed:
         cursor.position = next_offset
 
     def passed(self, cursor: Cursor) -> int:
-        """The offset from which on records of this partition may be in hand."""
-        turn = self.turn  # Before `last`: who hands out another batch drops that first.
-        last = self.last  # Before `passed`: whoever replaces it raises that first.
+        """Return the offset from which on records of this partition may be in hand."""
+        turn = self.turn  # Read before `last`: `hand_out` clears `last` before it sets another turn.
+        last = self.last  # Read before `passed`: the user's thread raises `passed` before it replaces `last`.
         passed = cursor.passed
         if last is not None and turn == cursor.turn and (last.topic, last.partition) == cursor.partition:
             return max(passed, last.offset)
         return passed
 
     def position(self, cursor: Cursor) -> int:
-        """The offset of the next record that will be handed out."""
+        """Return the offset of the next record that will be handed out."""
         last = self.last
         if self.turn != cursor.turn:
             return cursor.position
@@ -131,17 +133,17 @@ class Handed:
         return cursor.position if self.given or self.out is not cursor else self.begin
 
     def move(self, cursor: Cursor, offset: int) -> None:
-        """Go on from `offset`. The rest of its batch is not wanted; what he has of it may still be worked on."""
+        """Go on from `offset`. The rest of the batch is not wanted; the user may still work on records in hand."""
         cursor.passed = self.passed(cursor)
         cursor.move(offset)
 
     def stay(self, cursor: Cursor) -> None:
-        """Whatever was read ahead of it must be read again."""
+        """Stay where the user is: records that were read ahead of that must be read again."""
         self.move(cursor, self.position(cursor))
 
     @contextmanager
     def waiting(self, *, whether: bool = True) -> Iterator[None]:
-        """Not his user, but the SDK takes this time; the other way round where it is False."""
+        """Count the time of this `with` as the SDK's own and not as the user's; as the user's where it is False."""
         before, self.is_waited_for = self.is_waited_for, whether
         try:
             yield
@@ -149,20 +151,20 @@ class Handed:
             self.is_waited_for = before
 
     def came_back(self) -> None:
-        """For more than one record, or for a batch: nothing is in hand."""
+        """Note that the user came back for another batch: nothing is in hand."""
         cursor = self.out
         if cursor is not None:
             cursor.passed = self.position(cursor)
             self.out = None
 
     def came_back_between(self, cursor: Cursor) -> None:
-        """For the next record of the batch."""
+        """Note that the user came back for the next record of the batch."""
         cursor.passed = self.position(cursor)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Fetch from `offset`, and report `answered` or `failed`."""
+    """A fetch from `offset`, to be reported as `answered` or `failed`."""
 
     cursor: Cursor
     turn: int
@@ -178,25 +180,25 @@ class FetchPlan:
     def __init__(
         self, policy: RetryPolicy, positions: Mapping[TopicPartition, int], *, is_shared: bool = False
     ) -> None:
-        """`is_shared`: partitions come and go, so that there may be something to wait for while there is none."""
+        """Plan fetches from these positions. `is_shared`: partitions come and go, so it may wait without any."""
         self.cursors = {partition: Cursor(partition, offset, offset) for partition, offset in positions.items()}
         self._policy = policy
         self._is_shared = is_shared
         self.has_ends = False
         self._turns = 0
-        """Of all cursors that are gone, the highest: one that comes back is none of them."""
+        """The highest turn of all cursors that are gone: a partition that comes back gets a higher one."""
 
     def add(self, partition: TopicPartition, offset: int) -> Cursor:
-        """One more to read, from `offset` on. A reading that has ends does not wait for what came after them."""
+        """Add a partition to read, from `offset` on. A reading that has ends does not wait for later records."""
         if partition not in self.cursors:
             end = offset if self.has_ends else None
             self.cursors[partition] = Cursor(partition, offset, offset, end=end, turn=self._turns + 1)
         return self.cursors[partition]
 
     def remove(self, partition: TopicPartition) -> None:
-        """Nothing of it is handed out from now on, whatever was read ahead or is on its way. The others go on.
+        """Stop reading a partition: records of it that were read ahead or are on their way are not handed out.
 
-        Nothing happens where it is gone already.
+        The others go on. A partition that is gone already changes nothing.
         """
         cursor = self.cursors.get(partition)
         if cursor is not None:
@@ -205,7 +207,7 @@ class FetchPlan:
             self.cursors.pop(partition)
 
     def due(self, now_ms: int) -> list[Ask]:
-        """Every fetch that may start now."""
+        """Return every fetch that may start now, and count it as on its way."""
         asks = []
         for cursor in self.cursors.values():
             if cursor.is_due(now_ms):
@@ -216,16 +218,16 @@ class FetchPlan:
         return asks
 
     def next_due_ms(self) -> int | None:
-        """When a fetch that waits after a failure is due; None where none waits."""
+        """Return when the first fetch that waits after a failure is due; None where none waits."""
         waiting = (c.not_before_ms for c in self.cursors.values() if c.is_due(c.not_before_ms))
         return min(waiting, default=None)
 
     def asking(self) -> list[Cursor]:
-        """Those with a fetch on its way."""
+        """Return the cursors with a fetch on its way."""
         return [cursor for cursor in self.cursors.values() if cursor.asking]
 
     def answered(self, ask: Ask, next_offset: int) -> bool:
-        """The broker answered up to `next_offset`, perhaps with nothing. False: nobody wants the answer any more."""
+        """Note that the broker answered up to `next_offset`, perhaps with nothing. False: the answer came too late."""
         cursor = ask.cursor
         if not ask.is_current():
             return False
@@ -234,7 +236,7 @@ class FetchPlan:
         return True
 
     def failed(self, ask: Ask, error: HeadraceError, now_ms: int, random: Random) -> TryAgain | StopTrying | None:
-        """None: nobody wants the answer any more."""
+        """Return what to do about the failure. None: nobody wants the answer any more."""
         cursor = ask.cursor
         if not ask.is_current():
             return None
@@ -254,14 +256,14 @@ class FetchPlan:
         return decision
 
     def end_at(self, ends: Mapping[TopicPartition, int] | None) -> None:
-        """Reading ends at these offsets; None: never."""
+        """End reading at these offsets; None: never."""
         self.has_ends = ends is not None
         for partition, cursor in self.cursors.items():
             cursor.end = None if ends is None else ends[partition]
 
     @property
     def done(self) -> bool:
-        """Nothing more will come: every partition is at its end or paused."""
+        """Whether nothing more will come: every partition is at its end or paused."""
         if self._is_shared and not self.has_ends:
             return False
         return all(cursor.done or cursor.paused for cursor in self.cursors.values())

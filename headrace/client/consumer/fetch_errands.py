@@ -1,4 +1,4 @@
-"""The fetches of a consumer, for threads and for an event loop: what is asked, on which way, and what came of it.
+"""The fetches of a consumer, for threads and for an event loop: each ask, the way that it takes, and its outcome.
 
 An ask goes on the channel of its partition where there is one, else by an errand that finds the leader and opens a
 channel; where only other brokers lead to a leader, the errand carries the fetch as a request. `FetchErrands` is the
@@ -27,30 +27,30 @@ class FetchErrands(ABC, Generic[B]):
         self._brokers = brokers
         self._sessions = FetchSessions(brokers, self._arrive)
         self._turns = brokers.new_turns(CONSUMER_REQUESTS_MAX)
-        """Of the fetches that are no asks on channels."""
+        """The turns of the fetches that are no asks on channels."""
         self._searching: set[str] = set()
-        """Topics whose leaders are asked for."""
+        """The topics whose leaders are being looked up."""
         self._searched_ms = 0
 
     @abstractmethod
     def _arrive(self, arrival: Arrival) -> None:
-        """Keep it for the reader, who may wait for it. From any thread."""
+        """Keep the arrival for the reader, which may wait for it. Any thread may call it."""
 
     @abstractmethod
     def wake(self) -> None:
-        """Whoever waits for records looks around."""
+        """Wake the reader that waits for records: it looks around."""
 
     @abstractmethod
     def _start(self, errand: Errand[None], when_cancelled: Callable[[], object]) -> None:
-        """Carry it out in the background. `when_cancelled` is called where somebody else ends it."""
+        """Carry the errand out in the background. `when_cancelled` is called if the errand is cancelled."""
 
     def drop(self, partition: TopicPartition) -> None:
-        """It is not read any more: nothing of it is handed out from now on. The others go on."""
+        """Stop reading the partition: nothing of it is handed out from now on. The others go on."""
         self.reading.drop(partition)
         self._sessions.drop(partition)
 
     def _ask(self) -> None:
-        """Start all that is due."""
+        """Start all fetches that are due."""
         reading = self.reading
         for ask in reading.plan.due(now_ms()):
             partition = ask.cursor.partition
@@ -81,12 +81,12 @@ class FetchErrands(ABC, Generic[B]):
             self._arrive(Added(partition, as_reading_error(partition, error)))
 
     def _look_at_sessions(self) -> None:
-        """Nothing has come for a while."""
+        """Look at the sessions after a while without an arrival."""
         self._sessions.look()
         self._look_elsewhere()
 
     def _look_elsewhere(self) -> None:
-        """Where a leader is silent, ask who leads by now, and go there."""
+        """Look up the present leader where a leader is silent, and go there."""
         if now_ms() - self._searched_ms < LEADER_SEARCH_MS:
             return
         self._searched_ms = now_ms()

@@ -34,9 +34,9 @@ from headrace.core.limits import FETCH_LONG_POLL_MS
 from headrace.core.log.epochs import NO_EPOCH
 
 FETCH_SILENT_MS = 3_000
-"""The same for a consumer that waits for new records; a leader with nothing to say is silent for up to 10 s."""
+"""A consumer looks up the leader again after so long a silence; a leader with no news is silent for up to 10 s."""
 SESSION_SILENCE_MS_MAX = 25_000
-"""A session in which a broker says nothing for longer, not even that it is alive, is dead: it says so every 10 s."""
+"""A session in which the broker sends nothing for longer is dead: a live broker sends a sign of life every 10 s."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +46,7 @@ class FetchChannel:
     leader_epoch: int
     turn: int
     next_offset: int
-    """Where the next answer begins."""
+    """The offset at which the next answer begins."""
     window_bytes: int
     asked: Ask | None
     arrived: deque[Fetched | HeadraceError] = field(default_factory=deque)
@@ -61,15 +61,15 @@ class FetchSession(LeaderSession[FetchChannel, Answered]):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.heard_ms = 0
-        """When the broker has said something, kept by whoever listens."""
+        """The time when the broker last sent something; the session's listener keeps it."""
         self._outgoing = bytearray()
 
     def begin(self, now_ms: int) -> None:
-        """Whoever opens a channel counts on being heard from now on, where nothing has been heard yet."""
+        """Count the broker's silence from now on, when nothing has come from it yet."""
         self.heard_ms = self.heard_ms or now_ms
 
     def open(self, ask: Ask, terms: FetchTerms) -> FetchChannel:
-        """Raises the error of a session that is over."""
+        """Ask on a new channel. Raises the error of a session that is over."""
         channel = FetchChannel(
             self._number(),
             ask.cursor.partition,
@@ -84,19 +84,19 @@ class FetchSession(LeaderSession[FetchChannel, Answered]):
         return channel
 
     def ask(self, channel: FetchChannel, ask: Ask) -> Answered | None:
-        """None: the answer will come."""
+        """Ask for the next answer on the channel. None: the answer will come."""
         if not channel.arrived:
             channel.asked = ask
             return None
         return self._answer(channel, ask, channel.arrived.popleft())
 
     def close(self, channel: FetchChannel) -> None:
-        """Nobody wants it any more."""
+        """Close the channel: nobody wants its answers any more."""
         if self._channels.pop(channel.number, None) is not None:
             self._outgoing += CloseChannel(channel.number).pack()
 
     def idle(self, now_ms: int) -> list[Answered]:
-        """Asks that have waited for long enough are answered: there is nothing new."""
+        """Answer the asks that have waited for long enough: there is nothing new."""
         answered = []
         for channel in self._channels.values():
             ask = channel.asked
@@ -106,7 +106,7 @@ class FetchSession(LeaderSession[FetchChannel, Answered]):
         return answered
 
     def look(self, now_ms: int) -> list[Answered] | HeadraceError:
-        """Answers of `idle`; nothing while the broker is silent, and at last why the session must be given up."""
+        """Return the answers of `idle`, none while the broker is silent, at last the error that ends the session."""
         silent_ms = self.silent_ms(now_ms)
         if silent_ms <= SESSION_SILENCE_MS_MAX // 2:
             return self.idle(now_ms)
@@ -115,7 +115,7 @@ class FetchSession(LeaderSession[FetchChannel, Answered]):
         return []
 
     def silent_ms(self, now_ms: int) -> int:
-        """For how long nothing has come; what has come since this was last asked counts as coming now."""
+        """Return for how long nothing has come; a message that came since the last call counts as coming now."""
         if self._has_come:
             self.heard_ms, self._has_come = now_ms, False
         return now_ms - self.heard_ms
@@ -128,7 +128,7 @@ class FetchSession(LeaderSession[FetchChannel, Answered]):
         return any(channel.asked is not None for channel in self._channels.values())
 
     def outgoing(self) -> bytes:
-        """What to send now; nothing most of the time."""
+        """Take the bytes to send now; there are none most of the time."""
         if not self._outgoing:
             return b""
         data = bytes(self._outgoing)
@@ -166,8 +166,8 @@ S = TypeVar("S")
 """The stream that a face sends by."""
 
 Asked: TypeAlias = tuple[bool, Answered | None, S, bytes]
-"""What came of an ask: whether it is taken, else the channel was closed; the answer, where it was there already; the
-stream, and what to send by it, often nothing. Made for each ask, so a tuple."""
+"""The outcome of an ask: whether it is taken (else the channel was closed), the answer where it was there already, the
+stream, and the bytes to send by it, often none. It is a tuple because one is made for each ask."""
 
 
 class FetchChannels(Generic[S]):
@@ -175,13 +175,13 @@ class FetchChannels(Generic[S]):
         self._channels: dict[TopicPartition, tuple[FetchSession, FetchChannel, S]] = {}
 
     def ask(self, ask: Ask) -> Asked[S] | None:
-        """On the channel of its partition. None: there is none."""
+        """Ask on the channel of the partition. None: the partition has no channel."""
         partition = ask.cursor.partition
         serving = self._channels.get(partition)
         if serving is None:
             return None
         session, channel, stream = serving
-        if not ask.is_current():  # It came late: the channel may be that of its successor already.
+        if not ask.is_current():  # The ask came late: the channel may be that of its successor already.
             return True, None, stream, b""
         if not channel.goes_on_with(ask):
             session.close(channel)
@@ -193,7 +193,7 @@ class FetchChannels(Generic[S]):
         return True, answered, stream, session.outgoing()
 
     def drop(self, partition: TopicPartition) -> tuple[S, bytes] | None:
-        """Its partition is not read any more. By what to say so to the broker; None: it has no channel."""
+        """Close the partition's channel. Return the stream and the bytes that tell the broker; None: no channel."""
         serving = self._channels.pop(partition, None)
         if serving is None:
             return None
@@ -202,9 +202,9 @@ class FetchChannels(Generic[S]):
         return stream, session.outgoing()
 
     def open(self, ask: Ask, session: FetchSession, stream: S, terms: FetchTerms) -> bytes:
-        """Ask on a new channel; what to send by `stream`. Raises the error of a session that is over.
+        """Ask on a new channel; return the bytes to send by `stream`. Raises the error of a session that is over.
 
-        Nothing where somebody has moved on meanwhile: nobody wants the answer any more.
+        There are none where the cursor has moved meanwhile: nobody wants the answer any more.
         """
         if not ask.is_current():
             return b""
@@ -212,7 +212,7 @@ class FetchChannels(Generic[S]):
         return session.outgoing()
 
     def hear(self, news: Iterable[Answered]) -> None:
-        """What sessions have said: channels that are over are gone once nothing of them is left to hand out."""
+        """Drop the channels of these answers that are over, once nothing of them is left to hand out."""
         for answered in news:
             partition = answered.ask.cursor.partition
             serving = self._channels.get(partition)
@@ -242,7 +242,7 @@ class FetchSessions(KnownSessions[FetchSession]):
         return is_taken
 
     def drop(self, partition: TopicPartition) -> None:
-        """It is not read any more."""
+        """Close the partition's channel: the partition is not read any more."""
         with self._guard:
             dropped = self._channels.drop(partition)
             if dropped is not None:
@@ -267,7 +267,7 @@ class FetchSessions(KnownSessions[FetchSession]):
         return True
 
     def look(self) -> None:
-        """Answer those who have asked for long; give up sessions of which nothing is heard any more."""
+        """Answer the asks that have waited for long; give up sessions from which nothing comes any more."""
         for session, stream in list(self._streams.values()):
             with self._guard:
                 news = session.look(now_ms())

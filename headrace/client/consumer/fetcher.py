@@ -22,13 +22,13 @@ from headrace.http2.interrupts import HeldInterrupts
 
 
 class Between:
-    """What a reader looks at between batches; one that is alone has nothing to look at."""
+    """The checks of a reader between batches; a reader without a group has none."""
 
     def follow(self) -> None:
-        """Partitions may come and go in this."""
+        """Follow the group: partitions may come and go here."""
 
     def is_settled(self) -> bool:
-        """Whether no more are to come."""
+        """Return whether no more partitions will come."""
         return True
 
 
@@ -37,14 +37,14 @@ class Fetcher(FetchErrands[Brokers]):
         super().__init__(brokers, reading)
         self._workers = Workers("headrace-fetch", CONSUMER_REQUESTS_MAX)
         self._arrived: SimpleQueue[Arrival | None] = SimpleQueue()
-        """None: somebody who waits shall look around."""
+        """The arrivals that nobody has taken yet. None: the thread that waits shall look around."""
 
     def close(self) -> None:
         self._workers.stop()
         self._brokers.close()
 
     def batches(self, between: Between) -> Generator[tuple[Cursor, DecodedBatch]]:
-        """Batches of all partitions as they come, each cut to what is wanted, until the plan is done, or reading stops.
+        """Yield batches of all partitions as they come, cut to what is wanted, until the plan is done or reading stops.
 
         Raises the error of a partition that cannot be read, and StalledError; the next call goes on where this one
         stopped.
@@ -75,24 +75,24 @@ class Fetcher(FetchErrands[Brokers]):
         return self.reading.handed.stops
 
     def wake(self) -> None:
-        """Whoever waits for records looks around. From any thread."""
+        """Wake the thread that waits for records: it looks around. Any thread may call it."""
         self._arrived.put(None)
 
     def _start_due(self) -> None:
-        with HeldInterrupts():  # What is half-sent would break the connection for all.
+        with HeldInterrupts():  # A message that is half sent would break the connection for all.
             self._ask()
 
     def _arrive(self, arrival: Arrival) -> None:
         self._arrived.put(arrival)
 
     def _start(self, errand: Errand[None], when_cancelled: Callable[[], object]) -> None:
-        """On a worker, which nobody cancels."""
+        """Carry the errand out on a worker, which nobody cancels."""
         self._workers.submit(partial(self._brokers.run, errand))
 
     def _take_arrived(self, *, wait: bool) -> bool:
-        """Everything that has arrived; with `wait`, at least one answer, or the time to look at the plan again.
+        """Take everything that has arrived. With `wait`, wait for an answer, or for the time to look at the plan again.
 
-        Whether somebody has called to look around.
+        Return whether `wake` was called.
         """
         is_called = False
         patience_s = self.reading.patience_s(now_ms()) if wait else None

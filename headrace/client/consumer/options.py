@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 Start: TypeAlias = str | int | datetime
 """`earliest`, `latest`, an offset, or a time."""
 RAISE, EARLIEST, LATEST = "raise", "earliest", "latest"
-"""Of `on_out_of_range`."""
+"""The values of `on_out_of_range`."""
 SKIP = "skip"
-"""Of `on_unreadable`, beside RAISE."""
+"""The other value of `on_unreadable`, beside RAISE."""
 Partitions: TypeAlias = Iterable[Place] | Mapping[str, Iterable[int]] | None
 
 
@@ -66,7 +66,7 @@ def check_shared(partitions: Partitions) -> None:
 
 
 def wanted_partitions(topics: Sequence[str], partitions: Partitions) -> Mapping[str, list[int] | None]:
-    """Of each topic; None: all of them, and those that it is given later. Raises TypeError or LocalError."""
+    """Return the partitions of each topic; None: all, those that it gets later too. Raises TypeError or LocalError."""
     if isinstance(partitions, TopicPartition):
         raise TypeError(f"partitions is one TopicPartition: give a list of them, for example [{partitions!r}]")
     if isinstance(partitions, int):
@@ -105,7 +105,7 @@ def _listed(numbers: Iterable[int] | None) -> list[int] | None:
 
 
 def places(layout: TopicLayout, numbers: Sequence[int] | None) -> list[TopicPartition]:
-    """The partitions with these numbers (None: all). Raises UnknownPartitionError."""
+    """Return the partitions with these numbers (None: all). Raises UnknownPartitionError."""
     count = len(layout.partitions)
     chosen = range(count) if numbers is None else numbers
     for number in chosen:
@@ -118,7 +118,7 @@ def places(layout: TopicLayout, numbers: Sequence[int] | None) -> list[TopicPart
 
 
 def fixed_offset(start: Start, name: str = "start") -> int | None:
-    """None: brokers must be asked for `timestamp_of(start)`. Raises LocalError."""
+    """Return the offset that `start` names. None: ask brokers for `timestamp_of(start)`. Raises LocalError."""
     if isinstance(start, datetime) or start in ("earliest", "latest"):
         return None
     if isinstance(start, int) and not isinstance(start, bool) and 0 <= start <= OFFSET_MAX:
@@ -127,14 +127,14 @@ def fixed_offset(start: Start, name: str = "start") -> int | None:
 
 
 def timestamp_of(start: Start) -> str | int:
-    """As brokers look it up: `earliest`, `latest` or milliseconds since 1970; before that is the beginning."""
+    """Return `start` as brokers look it up: `earliest`, `latest`, or milliseconds since 1970 (0 for times before)."""
     if isinstance(start, datetime):
         return max(0, datetime_ms(start))
     return start
 
 
 def as_ms(time: int | datetime) -> int:
-    """Milliseconds since 1970. Raises LocalError for a number below 0."""
+    """Return the milliseconds since 1970. Raises LocalError for a number below 0."""
     if isinstance(time, datetime):
         return max(0, datetime_ms(time))
     if isinstance(time, bool) or not isinstance(time, int):
@@ -148,7 +148,7 @@ def as_ms(time: int | datetime) -> int:
 
 
 def check_within(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-    """Raises OffsetOutOfRangeError where a reader stands beyond an end."""
+    """Raise OffsetOutOfRangeError where the position of a reader is beyond an end."""
     for place, end in ends.items():
         if positions[place] > end:
             raise OffsetOutOfRangeError(
@@ -158,19 +158,21 @@ def check_within(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPar
 
 
 Callback: TypeAlias = Callable[[list[TopicPartition]], Any] | None
-"""Of an `AsyncConsumer` it may be a coroutine function."""
+"""A callback of a consumer; that of an `AsyncConsumer` may be a coroutine function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Called by whoever reads, from within his loop: before records of new partitions, after the last of old ones."""
+    """The callbacks of a member. The loop that reads calls them: before the first records of partitions that come, and
+    after the last records of partitions that go.
+    """
 
     assigned: Callback = None
     revoked: Callback = None
     lost: Callback = None
 
     def of_lost(self) -> Callback:
-        """Without one of its own, what is lost counts as revoked: what is kept for each partition must go."""
+        """Return the callback for lost partitions, else that for revoked ones: the user's state of them must go too."""
         return self.lost or self.revoked
 
 
@@ -179,17 +181,17 @@ class GroupOptions:
     group: str
     subscription: "Subscription"
     instance_id: str = ""
-    """Empty: not static."""
+    """The name of a static member; an empty one: the member is not static."""
     auto_commit_interval_ms: int | None = AUTO_COMMIT_INTERVAL_MS_DEFAULT
-    """None: nothing is committed but what its user commits."""
+    """The time between automatic commits. None: only the user commits."""
     max_poll_interval_ms: int = MAX_POLL_INTERVAL_MS_DEFAULT
-    """How long its user may keep what he was handed; and so how long he has to give partitions up."""
+    """The time for which the user may keep a batch, and so the time that a user has to give partitions up."""
     callbacks: Callbacks = Callbacks()
 
 
 @dataclass(frozen=True, slots=True)
 class Attending:
-    """The arguments as they were given; those of groups mean nothing without one."""
+    """The arguments as they were given; those for groups mean nothing without a group."""
 
     pattern: str | None = None
     instance_id: str | None = None
@@ -202,14 +204,14 @@ class Attending:
 
 
 def new_member_id() -> "MemberId":
-    """Of one life of a member. Made up by itself, so that a join whose answer was lost is known again."""
+    """Return the id of one life of a member. The member makes it, so that a join without an answer is known again."""
     from headrace.core.groups.identity import MemberId
 
     return MemberId(str(uuid4()))
 
 
 def group_options(topics: Sequence[str], group: str | None, given: Attending) -> GroupOptions | None:
-    """None: no group. Raises TypeError and LocalError, each with the remedy."""
+    """Return the options of the group. None: no group. Raises TypeError and LocalError, each with the remedy."""
     if group is None:
         _check_without(given)
         return None
@@ -227,7 +229,7 @@ def group_options(topics: Sequence[str], group: str | None, given: Attending) ->
 
 
 def _check_without(given: Attending) -> None:
-    """What only members of groups have."""
+    """Raise LocalError for an argument that only members of groups have."""
     for name, value in (
         ("pattern", given.pattern),
         ("instance_id", given.instance_id),

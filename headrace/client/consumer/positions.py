@@ -42,7 +42,7 @@ from headrace.core.limits import (
 )
 
 CONSUMER_PREFETCH_BYTES_DEFAULT = 64 << 20
-"""What a consumer asks for ahead of its reader, over all its partitions together."""
+"""The bytes that a consumer asks for ahead of its reader, over all its partitions together."""
 
 
 class Positions(ABC):
@@ -54,11 +54,11 @@ class Positions(ABC):
     partitions in which it has committed nothing. docs/sdk.md says what the options of groups do.
     `partitions` restricts it to some partitions of its topic (a mapping by topic where there are several); without it,
     partitions that are added to a topic later are read too, from their beginning. Where the records that are next are
-    gone, `on_out_of_range` says whether to `raise`, or to go on at the `earliest` or `latest`; `jumps` counts. Where a
-    batch of records was written so that nobody can decode it, `on_unreadable` says whether to `raise`
-    UnreadableBatchError, which names its offsets and where to `seek`, or to `skip` it; `skips` counts. `server` and
-    `ca_file` as for `Producer`. What cannot be read for `timeout_ms` raises the last error; iterating again goes on
-    where it stopped.
+    gone, `on_out_of_range` says whether to `raise`, or to go on at the `earliest` or `latest`; `jumps` counts them. If
+    a batch of records was written so that nobody can decode it, `on_unreadable` says whether to `raise`
+    UnreadableBatchError, which names its offsets and where to `seek`, or to `skip` it; `skips` counts them. `server`
+    and `ca_file` are those of `Producer`. A partition that cannot be read for `timeout_ms` raises the last error;
+    iterating again goes on where it stopped.
 
     Raises UnknownTopicError, UnknownPartitionError, and LocalError with the remedy for anything else that is wrong.
     """
@@ -115,13 +115,13 @@ class Positions(ABC):
         fixed_offset(start)
         self._timeout_ms, self._prefetch_bytes = timeout_ms, prefetch_bytes
         self._reading: ReadAhead | None = None
-        """None before the start."""
+        """The reading; None before the start."""
         self._connect(server, namespace, ca_file)
 
     @property
     @abstractmethod
     def _errands(self) -> BrokerErrands:
-        """What it asks brokers."""
+        """The requests to brokers."""
 
     @abstractmethod
     def _connect(self, server: str | Servers | None, namespace: str | None, ca_file: str | None) -> None: ...
@@ -130,29 +130,29 @@ class Positions(ABC):
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """What this consumer reads."""
+        """The partitions that this consumer reads."""
         return list(self._cursors)
 
     @property
     def jumps(self) -> int:
-        """How often reading went on elsewhere by `on_out_of_range`: the log says where."""
+        """The number of times that reading went on elsewhere by `on_out_of_range`: the log says where."""
         return 0 if self._reading is None else self._reading.jumps
 
     @property
     def skips(self) -> int:
-        """How many batches were left out by `on_unreadable`: the log says which."""
+        """The number of batches that were left out by `on_unreadable`: the log says which."""
         return 0 if self._reading is None else self._reading.skips
 
     def assignment(self) -> list[TopicPartition]:
-        """What this consumer reads now; with a group, of what its members share."""
+        """Return the partitions that this consumer reads now; with a group, its share of them."""
         return self.partitions
 
     def position(self, partition: Place, *, topic: str | None = None) -> int:
-        """The offset of the next record that will be handed out. A TopicPartition names its topic."""
+        """Return the offset of the next record that will be handed out. A TopicPartition names its topic."""
         return self._handed.position(self._cursor(partition, topic))
 
     def pause(self, *partitions: Place) -> None:
-        """Hand out nothing of these partitions (of all without any) until `resume`."""
+        """Hand out nothing of these partitions (all, when none is named) until `resume`."""
         for cursor in self._select(partitions or None):
             self._handed.stay(cursor)
             cursor.paused = True
@@ -178,7 +178,7 @@ class Positions(ABC):
         return self._reading
 
     def _start_positions(self) -> Errand[dict[TopicPartition, int]]:
-        """Where to begin in each partition that it is to read; a group says so later."""
+        """Find the first offset to read in each partition; a group says it later."""
         assigned: list[TopicPartition] = []
         for topic, numbers in self._wanted.items():
             layout = yield from self._errands.layout(topic)
@@ -207,9 +207,9 @@ class Positions(ABC):
         return (yield from self._errands.offsets(partitions, timestamp_of(start)))
 
     def _end_at(self, *, follow: bool) -> Errand[None]:
-        """Reading never ends, or at the ends as they are now, those of new partitions too.
+        """Let reading go on for ever, or end it at the ends as they are now, those of new partitions too.
 
-        Raises OffsetOutOfRangeError where it is beyond an end.
+        Raises OffsetOutOfRangeError where a position is beyond an end.
         """
         reading, ends = self._reading_now, None
         if not follow:
@@ -224,7 +224,7 @@ class Positions(ABC):
         reading.plan.end_at(ends)
 
     def _ends(self) -> Errand[dict[TopicPartition, int]]:
-        """The high watermarks as they are now."""
+        """Ask for the high watermarks as they are now."""
         return self._errands.offsets(list(self._cursors), "latest")
 
     def _seek_offset(self, cursor: Cursor, offset: Start) -> Errand[None]:
@@ -237,7 +237,7 @@ class Positions(ABC):
             self._seek(cursor, offsets[cursor.partition])
 
     def _seek(self, cursor: Cursor, offset: int) -> None:
-        """As its user wants it: what comes before counts as passed."""
+        """Move the cursor as the user wants it: records before `offset` count as passed."""
         self._handed.move(cursor, offset)
         cursor.passed = offset
 
@@ -275,9 +275,9 @@ class Positions(ABC):
 
     @property
     def _growing(self) -> list[str]:
-        """Topics whose new partitions are read too."""
+        """The topics whose new partitions are read too."""
         return [topic for topic, numbers in self._wanted.items() if numbers is None]
 
 
-# Whoever asks for the signature (help, editors) is told the options.
+# `help` and editors that ask for the signature find the options.
 update_wrapper(Positions.__new__, Positions.__init__, assigned=(), updated=())

@@ -43,17 +43,17 @@ from headrace.core.limits import (
 from headrace.core.records.columns import DecodedBatch, decode_batches
 
 _TAKEN_AWAY = (UnknownTopicError, UnknownPartitionError, StaleTopicError)
-"""What is said of a topic that was deleted, or created again: its group will take it away."""
+"""The errors of a topic that was deleted, or created again: the group will take it away."""
 
 _ASKED_MS_MAX = PRODUCE_TIMEOUT_MS_DEFAULT + CLIENT_STALL_SLACK_MS
-"""Each request has an answer or an error by then: what is asked for longer was lost on its way."""
+"""Each request has an answer or an error by then: a fetch that waits for longer was lost on its way."""
 
 _log = logging.getLogger("headrace.client")
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """The beginning of a partition that is new; where it was not found, why."""
+    """The first offset of a partition that is new, or the error of the look-up."""
 
     partition: TopicPartition
     offset: int | HeadraceError
@@ -61,7 +61,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a fetch came to."""
+    """The outcome of a fetch."""
 
     ask: Ask
     outcome: Fetched | HeadraceError
@@ -81,7 +81,9 @@ class ReadAhead:
         timeout_ms: int,
         prefetch_bytes: int,
     ) -> None:
-        """`growing`: topics whose new partitions are read too; None: a group says which partitions are read."""
+        """Read on from these positions. `growing`: topics whose new partitions are read too; None: a group says which
+        partitions are read.
+        """
         policy = RetryPolicy(timeout_ms, _TAKEN_AWAY if growing is None else (), trouble)
         self.plan = FetchPlan(policy, positions, is_shared=growing is None)
         self.handed = Handed()
@@ -89,37 +91,37 @@ class ReadAhead:
         self._directory, self._trouble = directory, trouble
         self._looked_ms = 0
         self._growing: dict[str, TopicLayout | None] = dict.fromkeys(growing or ())
-        """With the metadata that was looked at last."""
+        """The topics that may grow, with the metadata that was looked at last."""
         self._adding: set[TopicPartition] = set()
         self._prefetch_bytes = prefetch_bytes
         self.on_out_of_range = RAISE
         self.on_unreadable = RAISE
         self.jumps = 0
-        """How often reading went on elsewhere, because the records that were next are gone."""
+        """The number of times that reading went on elsewhere, because the records that were next are gone."""
         self.skips = 0
-        """How many batches were left out, because nobody can decode them."""
+        """The number of batches that were left out, because nobody can decode them."""
         self._random = Random()
         self._unread: deque[tuple[Ask, Fetched]] = deque()
         self._open: tuple[Ask, Fetched] | None = None
-        """Whose batches are being handed out."""
+        """The answer whose batches are being handed out."""
         self._is_in_order = True
-        """No reading is under way, and the last one was not torn off in the middle of a step."""
+        """Whether no reading is under way, and the last one was not broken off in the middle of a step."""
 
     @property
     def fetch_bytes(self) -> int:
-        """Half of the memory is for the answers that wait, half for those on their way."""
+        """The bytes of one fetch: half of the memory is for the answers that wait, half for those on their way."""
         share = self._prefetch_bytes // (2 * max(1, len(self.plan.cursors)))
         return max(FETCH_BYTES_MIN, min(FETCH_BYTES_DEFAULT, share))
 
     @property
     def wait_ms(self) -> int:
-        """With more partitions than requests the polls take turns, so none may hold its turn for long."""
+        """The time that a fetch may wait: polls take turns where there are more partitions than requests."""
         return min(FETCH_LONG_POLL_MS, FETCH_LONG_POLL_MS * CONSUMER_REQUESTS_MAX // max(1, len(self.plan.cursors)))
 
     # -- what arrives ------------------------------------------------------------------------------------------------
 
     def take(self, arrival: Arrival, now_ms: int) -> None:
-        """Raises the error of a partition that cannot be read; its next fetch goes on where this one stopped."""
+        """Keep an arrival. Raises the error of a partition that cannot be read; its next fetch goes on from there."""
         self.watchdog.moved()
         if isinstance(arrival, Added):
             self._add(arrival.partition, arrival.offset)
@@ -151,7 +153,7 @@ class ReadAhead:
                 assert_never(decision)
 
     def _jump(self, cursor: Cursor, error: OffsetOutOfRangeError) -> bool:
-        """Go on where its user wants. False: he wants to hear of it, or nobody says where that is."""
+        """Go on where the user wants. False: the user wants the error, or no broker says where to go on."""
         to = {EARLIEST: "logStartOffset", LATEST: "highWatermark"}.get(self.on_out_of_range)
         offset = error.details.get(to) if to is not None else None
         if not isinstance(offset, int):
@@ -168,7 +170,7 @@ class ReadAhead:
         return True
 
     def drop(self, partition: TopicPartition) -> None:
-        """It is not read (any more); its records that were read ahead are forgotten."""
+        """Stop reading the partition; its records that were read ahead are forgotten."""
         cursor = self.plan.cursors.get(partition)
         if cursor is None:
             return
@@ -177,7 +179,7 @@ class ReadAhead:
         self._unread = deque((ask, fetched) for ask, fetched in self._unread if ask.is_current())
 
     def added(self) -> list[TopicPartition]:
-        """Partitions that are new: look up their beginnings, and `take` them as Added. Each is told once."""
+        """Return the partitions that are new: look up their beginnings, and `take` them as Added. Each comes once."""
         new: list[TopicPartition] = []
         for topic, seen in self._growing.items():
             newest = self._directory.newest(topic)
@@ -191,7 +193,7 @@ class ReadAhead:
 
     @contextmanager
     def adding(self) -> Iterator[list[TopicPartition]]:
-        """As `added`, for whoever takes them at once: those that were not taken by the end are told again."""
+        """Give what `added` returns, for a caller that takes it at once: partitions not taken by the end come again."""
         new = self.added()
         try:
             yield new
@@ -203,7 +205,7 @@ class ReadAhead:
     # -- what is handed out ------------------------------------------------------------------------------------------
 
     def open(self) -> bool:
-        """Begin with the next answer that somebody still wants. False: nothing is there."""
+        """Begin with the next answer that is still wanted. False: there is none."""
         while self._unread:
             ask, fetched = self._unread.popleft()
             if ask.is_current():
@@ -213,9 +215,10 @@ class ReadAhead:
         return False
 
     def read(self) -> Generator[tuple[Cursor, DecodedBatch]]:
-        """The batches of the answer that was opened, each as `handed.hand_out` has it.
+        """Yield the batches of the answer that was opened, each as `handed.hand_out` has it.
 
-        Nothing where the partition was dropped, or moved elsewhere, between the two: an asyncio consumer waits there.
+        There are none where the partition was dropped, or moved elsewhere, after `open`: an asyncio consumer waits
+        between the two.
         """
         assert self._open is not None, "only what was opened is read"
         ask, fetched = self._open
@@ -232,7 +235,7 @@ class ReadAhead:
                         return
                 if cursor.done:
                     break
-        except BaseException as error:  # The reader went away, or a batch is damaged: the rest must be fetched again.
+        except BaseException as error:  # The reader left, or a batch is damaged: the rest must be fetched again.
             if ask.is_current():
                 self.handed.stay(cursor)
             if isinstance(error, CorruptBatchError) and not isinstance(error, UnreadableBatchError):
@@ -243,10 +246,10 @@ class ReadAhead:
         cursor.passed = cursor.position
 
     def _unreadable(self, cursor: Cursor, error: UnreadableBatchError) -> None:
-        """A batch of an answer. Raises the error with its place and the remedy, unless its user wants it left out."""
+        """Skip a batch of an answer if the user wants that. Else raises the error with its place and the remedy."""
         next_offset = int(str(error.details["nextOffset"]))
         if next_offset <= cursor.position:
-            return  # Nothing of it is wanted.
+            return  # No record of the batch is wanted.
         if self.on_unreadable == RAISE:
             raise UnreadableBatchError(
                 f"{cursor.partition}: {error.message}; go on with seek({cursor.partition!r}, {next_offset}), or leave"
@@ -260,16 +263,16 @@ class ReadAhead:
         cursor.position = next_offset
 
     def settle(self) -> None:
-        """A reading ends in order: what it has left half-read must be fetched again."""
+        """End a reading in order: an answer that is left half-read must be fetched again."""
         opened = self._open
         if opened is not None and opened[0].is_current():
             self.handed.stay(opened[0].cursor)
         self._open, self._is_in_order = None, True
 
     def begin(self) -> None:
-        """A reading begins, which may be torn off at any point: `settle` says that it was not.
+        """Begin a reading, which may be broken off at any point: `settle` says that it was not.
 
-        Where the last one was, only what was handed out is sure: all else is asked for again.
+        After a reading that was broken off, only the records that were handed out are sure: all else is fetched again.
         """
         if not self._is_in_order:
             for cursor in self.plan.cursors.values():
@@ -283,16 +286,16 @@ class ReadAhead:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def patience_s(self, now_ms: int) -> float:
-        """How long to wait for an arrival before the plan, and `stalled`, are looked at again."""
+        """Return how long to wait for an arrival before the next look at the plan, and `check`."""
         next_due_ms = self.plan.next_due_ms()
         wait_ms = CLIENT_STALL_CHECK_MS if next_due_ms is None else next_due_ms - now_ms
         return min(CLIENT_STALL_CHECK_MS, max(0, wait_ms)) / 1000
 
     def check(self, now_ms: int) -> None:
-        """Raises StalledError where fetches are on their way and nothing has come for longer than time limits allow.
+        """Raise StalledError where fetches are on their way and nothing has come for longer than time limits allow.
 
-        Tells of those that have no answer, and has those asked again that can have none any more. May be asked at any
-        time, and looks once a second.
+        It logs fetches without an answer, and lets those that can have none any more be asked again. It may be called
+        at any time, and looks once a second.
         """
         if now_ms - self._looked_ms < CLIENT_STALL_CHECK_MS:
             return
@@ -310,7 +313,7 @@ class ReadAhead:
 
 
 def _placed(error: CorruptBatchError, cursor: Cursor) -> CorruptBatchError:
-    """Where it was, of bytes that are not what was written."""
+    """Return the error of damaged bytes with the place that they were read from, and the remedy."""
     return CorruptBatchError(
         f"{cursor.partition}, read from offset {cursor.position}: {error.message}; read on to try again: the broker"
         " mends its log where another one has the records",

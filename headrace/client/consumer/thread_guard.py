@@ -20,15 +20,15 @@ from headrace.core.errors import LocalError
 
 class Closing(Enum):
     NOW = auto()
-    """Nobody is inside: whoever asks closes it."""
+    """No thread is inside: the thread that asks closes it."""
     LATER = auto()
-    """Whoever asks is inside himself: it is closed when he leaves."""
+    """The thread that asks is inside itself: the client is closed when the thread leaves."""
     WAIT = auto()
-    """Somebody else is inside, or closes it."""
+    """Another thread is inside, or closes it."""
 
 
 class Visit(NamedTuple):
-    """What a thread does inside: it is there while this frame runs, or waits for what it has called."""
+    """A call of a thread inside: the thread is inside while this frame runs, or waits for what it has called."""
 
     thread: int
     frame: FrameType
@@ -44,13 +44,13 @@ class ThreadGuard:
     def __init__(self) -> None:
         self.is_closing = False
         self._lock = threading.RLock()
-        """Nobody waits while he holds it; a signal handler may come in between."""
+        """The lock of the fields below. No thread waits while it holds it; a signal handler may come in between."""
         self._inside: Visit | None = None
         self._closer: Visit | None = None
         self._closed = threading.Event()
 
     def check(self) -> None:
-        """Raises LocalError where another thread is inside."""
+        """Raise LocalError where another thread is inside."""
         inside = self._inside
         if inside is not None and inside.thread != threading.get_ident() and inside.is_under_way():
             raise LocalError(
@@ -59,7 +59,7 @@ class ThreadGuard:
             )
 
     def enter(self, frame: FrameType) -> Visit | None:
-        """For what `frame` does; None: it is part of what this thread does inside already. Raises as `check`."""
+        """Enter for the call of `frame`. None: this thread is inside already. Raises what `check` raises."""
         with self._lock:
             inside = self._inside
             if inside is not None and inside.is_under_way():
@@ -69,14 +69,14 @@ class ThreadGuard:
             return visit
 
     def leave(self, visit: Visit | None, frame: FrameType) -> bool:
-        """True: it is to be closed now, by `frame`."""
+        """Leave. True: `frame` closes the client now."""
         if visit is None:
             return False
         self._inside = None
         return self.is_closing and self._may_close(frame)
 
     def ask(self, frame: FrameType) -> Closing:
-        """On behalf of `frame`, which closes it where that is to be now."""
+        """Ask to close the client; `frame` does it where the answer is NOW."""
         self.is_closing = True
         me = threading.get_ident()
         at_work = [visit.thread for visit in (self._inside, self._closer) if visit is not None and visit.is_under_way()]
@@ -85,7 +85,7 @@ class ThreadGuard:
         return Closing.NOW if not at_work and self._may_close(frame) else Closing.WAIT
 
     def _may_close(self, frame: FrameType) -> bool:
-        """Once, unless that was interrupted."""
+        """Return whether `frame` closes the client now: once, unless that was interrupted."""
         with self._lock:
             if self._closed.is_set() or (self._closer is not None and self._closer.is_under_way()):
                 return False
@@ -97,12 +97,12 @@ class ThreadGuard:
         self._closed.set()
 
     def wait(self, timeout_ms: int) -> bool:
-        """Until it is closed; False: not in time."""
+        """Wait until the client is closed; False: it was not in time."""
         return self._closed.wait(max(0, timeout_ms) / 1000)
 
 
 class Inside:
-    """A context: whoever is to close the client when this is left does so with `close`."""
+    """A context in which one thread uses the client; on leaving, the thread calls `close` where it is to close it."""
 
     __slots__ = ("_close", "_door", "_visit")
 

@@ -1,4 +1,4 @@
-"""The partitions of a group's member: where it begins in each, how far its user is, and what is committed. Pure.
+"""The partitions of a group's member: its first offset in each, its user's progress, and its commits. Pure.
 
     wanted ──> asked ──> found ──> taken up (`Shares`)
                  └── failed ──> left alone for a while ──> wanted again
@@ -7,8 +7,9 @@
 member begins behind what its group has committed, else at `start`. An answer for a partition that was taken away
 meanwhile does nothing.
 
-A `Share` is a partition that is read. It is made when the partition is taken up and thrown away with it: one that
-comes back gets another, so nothing of an earlier time is ever committed for it. The reader's thread makes and drops
+A `Share` is a partition that is read. It is made when the partition is taken up and thrown away with it: a partition
+that comes back gets another share, so nothing of an earlier time is ever committed for it. The reader's thread makes
+and drops
 shares; others look at them, so the dictionary is replaced whole and never changed. `Presence` sees whether the user
 still goes on: what is handed out changes, or the user waits for the SDK.
 """
@@ -43,14 +44,14 @@ class Presence:
     handed: Handed
     _batches: int = 0
     _last: Record | None = None
-    """What he had in hand when he was last seen to go on."""
+    """The record that the user had in hand when it was last seen to go on."""
     _seen_ms: int = 0
 
     def seen(self, now_ms: int) -> None:
         self._batches, self._last, self._seen_ms = self.handed.batches, self.handed.last, now_ms
 
     def away_ms(self, now_ms: int) -> int:
-        """For how long nothing has moved, by what is looked at now."""
+        """Return for how long nothing has moved, up to this look."""
         handed = self.handed
         if handed.is_waited_for or handed.batches != self._batches or handed.last is not self._last:
             self.seen(now_ms)
@@ -62,7 +63,7 @@ class Share:
     key: PartitionKey
     cursor: Cursor
     committed: int | None
-    """The group's offset, as far as is known here; None: it has none."""
+    """The group's offset, as far as this client knows; None: the group has none."""
 
     @property
     def partition(self) -> TopicPartition:
@@ -71,18 +72,18 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Offsets to be committed, of shares as they were when it was made."""
+    """Offsets to be committed, of the shares at the time when it was made."""
 
     offsets: tuple[tuple[Share, int], ...]
     metadata: str = ""
     is_named: bool = False
-    """The user named the offsets: records below them that it was not handed are not wanted."""
+    """Whether the user named the offsets: records below them that were not handed out are not wanted."""
 
     def values(self) -> dict[PartitionKey, OffsetValue]:
         return {share.key: OffsetValue(Offset(offset), metadata=self.metadata) for share, offset in self.offsets}
 
     def parts(self) -> list["Commit"]:
-        """As many requests as it takes."""
+        """Return this commit in parts, one for each request."""
         starts = range(0, len(self.offsets), OFFSETS_PER_COMMIT_MAX)
         return [replace(self, offsets=self.offsets[start : start + OFFSETS_PER_COMMIT_MAX]) for start in starts]
 
@@ -97,7 +98,7 @@ class Commit:
 class Shares:
     held: Mapping[TopicPartition, Share] = field(default_factory=dict)
     first_undone: Callable[[TopicPartition], int | None] | None = None
-    """Asked by whoever commits, where its user is not done with records when he comes back for more."""
+    """The user's function, which each commit asks for the first record that is not done; None: there is no function."""
 
     def take_up(self, shares: Iterable[Share]) -> None:
         self.held = {**self.held, **{share.partition: share for share in shares}}
@@ -107,32 +108,34 @@ class Shares:
         self.held = {partition: share for partition, share in self.held.items() if partition not in gone}
 
     def passed(self, handed: Handed, among: Iterable[TopicPartition] | None = None) -> Commit:
-        """What its user is done with, as far as the group does not know it yet."""
+        """Return a commit of the records that the user is done with, where the group does not know it yet."""
         held = self.held
         chosen = held.values() if among is None else [held[each] for each in among if each in held]
         offsets = ((share, self._done(share, handed)) for share in chosen)
         return Commit(tuple((share, offset) for share, offset in offsets if offset != share.committed))
 
     def _done(self, share: Share, handed: Handed) -> int:
-        passed = handed.passed(share.cursor)  # Asked first: of what comes back meanwhile its user may not be done.
+        passed = handed.passed(
+            share.cursor
+        )  # Asked before `first_undone`, as the user may come back for more meanwhile.
         undone = None if self.first_undone is None else self.first_undone(share.partition)
-        # What he was handed of an earlier share of this partition is committed, or is another member's.
+        # Records of an earlier share of this partition are committed, or are another member's.
         return passed if undone is None else max(undone, share.committed or 0)
 
     def handed_out(self, handed: Handed, metadata: str) -> Commit:
-        """All that its user was given, what he has in hand included: he says that he is done with it."""
+        """Return a commit of all records that were handed out, those in hand included: the user says they are done."""
         offsets = tuple((share, handed.position(share.cursor)) for share in self.held.values())
         return _said_by_user(Commit(offsets, checked_metadata(metadata)), handed)
 
     def named(self, offsets: Mapping[TopicPartition, int], handed: Handed, metadata: str) -> Commit:
-        """Raises TypeError, LocalError, and FencedMemberError for partitions that are not held."""
+        """Return a commit of these offsets. Raises TypeError, LocalError, FencedMemberError for others' partitions."""
         if not isinstance(offsets, Mapping):
             raise TypeError(f"offsets is {type(offsets).__name__}: give a dict, {{TopicPartition('flights', 0): 42}}")
         chosen = tuple((self._share(place), _checked_offset(place, offset)) for place, offset in offsets.items())
         return _said_by_user(Commit(chosen, checked_metadata(metadata), is_named=True), handed)
 
     def check(self, commit: Commit) -> None:
-        """Raises FencedMemberError where a partition went away since."""
+        """Raise FencedMemberError where a partition went away since."""
         for share, _ in commit.offsets:
             if self.held.get(share.partition) is not share:
                 raise not_held(share.partition)
@@ -146,9 +149,9 @@ class Shares:
 
 
 def _said_by_user(commit: Commit, handed: Handed) -> Commit:
-    """The user is done with what he commits, of what he was handed, whether the commit lands or not.
+    """Return the commit, and count its records that were handed out as done, whether the commit is written or not.
 
-    Where it was cancelled it may have landed: what is committed in time must not take the group back below it.
+    A commit that was cancelled may be written: a later automatic commit must not take the group back below it.
     """
     for share, offset in commit.offsets:
         share.cursor.passed = max(share.cursor.passed, min(offset, handed.position(share.cursor)))
@@ -176,12 +179,12 @@ def _checked_offset(place: TopicPartition, offset: int) -> int:
 
 
 TAKEN_AWAY = (UnknownTopicError, UnknownPartitionError, StaleTopicError)
-"""Said of a topic that was deleted, or created again: the group will take it away."""
+"""The errors of a topic that was deleted, or created again: the group will take it away."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Given:
-    """Partitions to be looked up, and read then."""
+    """Partitions to be looked up and then read."""
 
     places: Mapping[PartitionKey, TopicPartition]
 
@@ -195,11 +198,11 @@ class Beginning(NamedTuple):
 
 
 Found = Mapping[TopicPartition, int | HeadraceError]
-"""Offsets that were looked up."""
+"""The offsets that were looked up, or the errors."""
 
 
 class GivenTopic(NamedTuple):
-    """What was given of one topic."""
+    """The partitions of one topic that were given."""
 
     uid: TopicUid
     topic: str
@@ -211,7 +214,7 @@ class GivenTopic(NamedTuple):
     def beginnings(
         self, offsets: GroupOffsets, starts: Found, ends: Found
     ) -> dict[PartitionKey, Beginning | HeadraceError]:
-        """`starts` of those that are not committed; `ends` where reading has ends."""
+        """Return where reading begins, from `starts` for partitions that are not committed; `ends` may be empty."""
         found: dict[PartitionKey, Beginning | HeadraceError] = {}
         for key, place in self.places.items():
             committed = offsets[key][1].offset if key in offsets else None
@@ -233,7 +236,7 @@ def by_topic(given: Given) -> list[GivenTopic]:
 
 
 def begin(plan: FetchPlan, beginnings: Iterable[Beginning]) -> list[Share]:
-    """From now on they are read: from there, whatever is left of an earlier time."""
+    """Read the partitions from their beginnings from now on; a cursor of an earlier time is dropped."""
     shares = []
     for key, place, offset, committed, end in beginnings:
         plan.remove(place)
@@ -244,7 +247,7 @@ def begin(plan: FetchPlan, beginnings: Iterable[Beginning]) -> list[Share]:
 
 
 def newest(offsets: GroupOffsets) -> dict[TopicPartition, GroupOffset]:
-    """By name: of topics that were created again, what was committed last."""
+    """Return the offsets by the topic's name; for a topic that was created again, those that were committed last."""
     found: dict[TopicPartition, GroupOffset] = {}
     for key, (topic, offset) in offsets.items():
         place = TopicPartition(topic, key.partition)
@@ -257,9 +260,9 @@ class Failing(NamedTuple):
     since_ms: int
     attempts: int
     until_ms: int
-    """Left alone until then."""
+    """The time until which the partition is left alone."""
     is_taken_away: bool
-    """By what brokers say: its group is about to say so too."""
+    """Whether brokers say that the partition is gone: the group is about to say so too."""
 
 
 @dataclass(slots=True)
@@ -270,7 +273,7 @@ class Finding:
     _failing: dict[PartitionKey, Failing] = field(default_factory=dict)
 
     def ask(self, wanted: Mapping[PartitionKey, TopicPartition], now_ms: int) -> Given | None:
-        """Whatever is to be looked up now. None: nothing is."""
+        """Return the partitions to look up now. None: there are none."""
         new = {key: place for key, place in wanted.items() if self._is_due(key, now_ms)}
         if not new:
             return None
@@ -286,7 +289,7 @@ class Finding:
     def answered(
         self, given: Given, outcomes: Mapping[PartitionKey, Beginning | HeadraceError], now_ms: int
     ) -> HeadraceError | None:
-        """What its user must hear: of one that will not be found, or was not for `timeout_ms`."""
+        """Return the error to raise: of a partition that will not be found, or was not for `timeout_ms`."""
         told = None
         for key, outcome in outcomes.items():
             if self._asked.get(key) is not given:
@@ -314,7 +317,7 @@ class Finding:
         return type(error)(message, **error.details)
 
     def forget(self, keys: Iterable[PartitionKey]) -> None:
-        """They are taken up, taken away, or to be looked up anew."""
+        """Forget partitions that are taken up, taken away, or to be looked up anew."""
         for key in keys:
             for known in (self._asked, self._failing, self.found):
                 known.pop(key, None)
@@ -323,10 +326,10 @@ class Finding:
         self._asked, self._failing, self.found = {}, {}, {}
 
     def is_open(self, key: PartitionKey) -> bool:
-        """Whether it is still to be read, as far as anybody knows."""
+        """Return whether the partition is still to be read, as far as this client knows."""
         failing = self._failing.get(key)
         return failing is None or not failing.is_taken_away
 
     def next_ms(self, now_ms: int) -> int | None:
-        """When the next one that is left alone is due. What was due before is asked, or not wanted."""
+        """Return when the next partition that is left alone is due; one that was due before is asked, or not wanted."""
         return min((each.until_ms for each in self._failing.values() if each.until_ms > now_ms), default=None)

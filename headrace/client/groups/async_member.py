@@ -34,18 +34,18 @@ class AsyncMember(MemberErrands[AsyncBrokers], AsyncBetween):
         super().__init__(brokers, fetcher, options, start, timeout_ms)
         self._fetcher = fetcher
         self._changed = asyncio.Event()
-        """It may be time to look."""
+        """Set when it may be time to look."""
         self._settled = asyncio.Event()
-        """It is in the group, or there is an error to raise."""
+        """Set when the member is in the group, or there is an error to raise."""
         self._committing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._joining: set[asyncio.Task[None]] = set()
         """The tasks among these that ask to join."""
         self._following: asyncio.Task[None] | None = None
-        """What the reader follows, whether he waits for it or was cancelled."""
+        """The errand that the reader follows, whether the reader waits for it or was cancelled."""
 
     async def join(self) -> None:
-        """Returns as a member. Raises what the coordinator says, and what was wrong when the time limit was over."""
+        """Join the group. Raises the coordinator's error, and the last error when the time limit is over."""
         self._keep(asyncio.create_task(self._look_after(), name="headrace-group"))
         await self._brokers.run(self.resume())
         while not (self.seat.is_in or self.seat.has_failed or self._closed):
@@ -58,7 +58,7 @@ class AsyncMember(MemberErrands[AsyncBrokers], AsyncBetween):
     # -- the reader's task -------------------------------------------------------------------------------------------
 
     async def follow(self) -> None:
-        """Do what the group wants by now. Raises what a callback raises, and why this member is none any more."""
+        """Do what the group wants by now. Raises what a callback raises, and the error that ended the membership."""
         if self._following is None:
             if not self._plan.is_due() or self._close_by_ms is not None:
                 return
@@ -69,11 +69,11 @@ class AsyncMember(MemberErrands[AsyncBrokers], AsyncBetween):
     async def _run_following(self) -> None:
         try:
             await self._brokers.run(self._follow())
-        finally:  # Its user may have gone away meanwhile.
+        finally:  # The user may have gone away meanwhile.
             self._reading.handed.is_waited_for = self._fetcher.is_asked
 
     async def settle(self) -> None:
-        """What was followed is done. Raises what came of it."""
+        """Wait for the errand that is followed. Raises its error."""
         following = self._following
         if following is None or self.is_in_callback():
             return
@@ -84,7 +84,7 @@ class AsyncMember(MemberErrands[AsyncBrokers], AsyncBetween):
                 following.result()
 
     def is_in_callback(self) -> bool:
-        """Whether who asks is one, and so waited for by what he may want to wait for."""
+        """Return whether the caller is a callback: then it must not wait for the errand, which waits for it."""
         return asyncio.current_task() is self._following
 
     async def is_settled(self) -> bool:
@@ -117,7 +117,7 @@ class AsyncMember(MemberErrands[AsyncBrokers], AsyncBetween):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.seat.look_ms(now_ms()) / 1000):
                         await self._changed.wait()
-        except BaseException as error:  # Its user must hear of it, and not wait for ever.
+        except BaseException as error:  # The user must hear of it, and not wait for ever.
             if not self._closed:
                 self.seat.die(error)
                 self._tell()
@@ -152,7 +152,7 @@ class AsyncMember(MemberErrands[AsyncBrokers], AsyncBetween):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def close(self, by_ms: int) -> None:
-        """Commit what its user has done, tell him, and leave. Callbacks that are not done by then are cancelled."""
+        """Commit the user's progress, call the callback, and leave. Callbacks that run at `by_ms` are cancelled."""
         self._close_by_ms = by_ms
         commit_by_ms = self._commit_by_ms()
         try:
@@ -181,7 +181,7 @@ class AsyncMember(MemberErrands[AsyncBrokers], AsyncBetween):
 
 
 def _look_at(task: asyncio.Task[None]) -> None:
-    """Where its user never comes back to hear of it, the log does."""
+    """Log the error of an errand that was followed: the user may never come back to hear of it."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
         _log.debug("what was done for the group ended by %r", error)

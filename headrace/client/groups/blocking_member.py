@@ -1,8 +1,8 @@
-"""A `Consumer`'s membership in its group, kept up in the background; `member_errands` says what is to be done.
+"""A `Consumer`'s membership in its group, kept up in the background; `member_errands` has the work to do.
 
 The thread `headrace-group` looks after time. Workers carry requests, one of which often waits at the coordinator for
-news. The reader's thread acts on the news (`follow`), from within its user's loop: it alone takes partitions up and
-gives them up, calls callbacks, and raises. All shared state is in the `GroupMember`, behind one lock, which nobody
+news. The reader's thread acts on the news (`follow`), from within the user's loop: it alone takes partitions up and
+gives them up, calls callbacks, and raises. All shared state is in the `GroupMember`, behind one lock, which no thread
 holds while waiting for an answer: errands decide under it, step by step. A `Consumer` owns one `BlockingMember`, from
 its construction to `close`.
 """
@@ -27,7 +27,7 @@ from headrace.core.limits import CONSUMER_LEAVE_MS_MIN, MEMBER_REQUESTS_MAX
 from headrace.http2.interrupts import HeldInterrupts
 
 _COMMITTING_LOOK_S = 0.01
-"""How often to look whether another commit is done."""
+"""The time between looks whether another commit is done."""
 
 
 class BlockingMember(MemberErrands[Brokers], Between):
@@ -37,18 +37,18 @@ class BlockingMember(MemberErrands[Brokers], Between):
         super().__init__(brokers, fetcher, options, start, timeout_ms)
         self._workers = Workers("headrace-group-requests", MEMBER_REQUESTS_MAX)
         self._changed = threading.Condition()
-        """The member's lock; told when it may be time to look."""
+        """The member's lock; it is notified when it may be time to look."""
         self._committing = threading.Lock()
         self._is_handed_back = False
         self._has_left = False
         self._joining = 0
-        """Requests to join that are not answered."""
+        """The number of requests to join that are not answered."""
         self._leaving: list[Sending] = []
-        """How the coordinator hears that it leaves."""
+        """The requests that tell the coordinator that the member leaves."""
         self._pid = os.getpid()
 
     def join(self) -> None:
-        """Returns as a member. Raises what the coordinator says, and what was wrong when the time limit was over."""
+        """Join the group. Raises the coordinator's error, and the last error when the time limit is over."""
         threading.Thread(target=self._look_after, name="headrace-group", daemon=True).start()
         self.run(self.resume())
         with self._changed:
@@ -58,7 +58,7 @@ class BlockingMember(MemberErrands[Brokers], Between):
     # -- the reader's thread -----------------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Do what the group wants by now. Raises what a callback raises, and why this member is none any more."""
+        """Do what the group wants by now. Raises what a callback raises, and the error that ended the membership."""
         if self._plan.is_due():
             self.run(self._follow())
 
@@ -66,7 +66,7 @@ class BlockingMember(MemberErrands[Brokers], Between):
         return self.run(self._is_settled())
 
     def run(self, errand: Errand[T]) -> T:
-        """Decisions are made with the lock, steps carried out without. Interrupts strike in steps alone."""
+        """Run the errand: it decides with the lock, and its steps run without. Interrupts strike in steps alone."""
         with HeldInterrupts() as interrupts:
             with self._changed:
                 course = Course(errand)
@@ -86,7 +86,7 @@ class BlockingMember(MemberErrands[Brokers], Between):
 
     def _commit_alone(self, errand: Errand[None], by_ms: int | None) -> bool:
         with HeldInterrupts() as interrupts:
-            while not self._committing.acquire(blocking=False):  # Nothing that may be interrupted takes a lock here.
+            while not self._committing.acquire(blocking=False):  # A wait for the lock could not be interrupted here.
                 if by_ms is not None and now_ms() >= by_ms:
                     return False
                 interrupts.allowing(sleep, _COMMITTING_LOOK_S)
@@ -104,7 +104,7 @@ class BlockingMember(MemberErrands[Brokers], Between):
                 while not self._closed:
                     self._look()
                     self._changed.wait(self.seat.look_ms(now_ms()) / 1000)
-        except BaseException as error:  # Its user must hear of it, and not wait for ever.
+        except BaseException as error:  # The user must hear of it, and not wait for ever.
             with self._changed:
                 self.seat.die(error)
                 self._changed.notify_all()
@@ -112,7 +112,7 @@ class BlockingMember(MemberErrands[Brokers], Between):
             raise
 
     def _spawn(self, errand: Errand[None], name: str) -> None:
-        """On a worker, whatever it is called."""
+        """Carry the errand out on a worker; threads do not use the name."""
         self._workers.submit(partial(self.run, errand))
 
     def _send(self, sendings: list[Sending]) -> None:
@@ -138,18 +138,18 @@ class BlockingMember(MemberErrands[Brokers], Between):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def hurry(self, by_ms: int) -> None:
-        """It is to be closed by then: nobody begins anything that takes longer. From signal handlers too."""
+        """Set the time by which it is closed: no thread begins a longer step. Signal handlers may call it too."""
         self._close_by_ms = by_ms
 
     def hand_back(self) -> None:
-        """Before `close`, while nobody reads: what its user has done is committed, and he hears that it is over."""
+        """Commit the user's progress and call the callback, before `close`, while nobody reads."""
         self._is_handed_back = True
         self.run(self._hand_back(self._commit_by_ms()))
 
     def close(self) -> None:
         """Leave the group. Safe to call again, and from any thread; a child process only lets go.
 
-        Who was interrupted says again that he leaves.
+        After an interrupt, another call tells the coordinator again.
         """
         if self._pid != os.getpid() or self._has_left:
             return
@@ -168,4 +168,4 @@ class BlockingMember(MemberErrands[Brokers], Between):
             leave_by_ms = max(self._close_by_ms or 0, now_ms() + CONSUMER_LEAVE_MS_MIN)
             self._brokers.run(self._coordinator.leave(sending, leave_by_ms))
         self._workers.stop()
-        self._has_left = True  # Not before: who was interrupted closes it again.
+        self._has_left = True  # Not before: after an interrupt another call closes it again.

@@ -26,20 +26,20 @@ from headrace.http2.exchange import Response
 class CoordinatorClient:
     def __init__(self, brokers: BrokerErrands, group: GroupName, group_type: GroupType = GroupType.CONSUMER) -> None:
         self.what = f"the coordinator of group {group.name}"
-        """For the sentences that users read."""
+        """The name of the coordinator, as error messages show it."""
         self._brokers, self._group, self._type = brokers, group, group_type
         self._url: str | None = None
-        """None: not known; whoever is asked instead passes the request on."""
+        """The coordinator's URL. None: it is not known; another broker passes the request on."""
 
     def said_once(self, sending: Sending, by_ms: int | None = None) -> Errand[Joined | None]:
-        """What the coordinator says to a member; None: it knows that it leaves."""
+        """Send the member's request and return the coordinator's answer; None: it knows that the member leaves."""
         answer = yield from self.ask_once(sending.send.request, sending.names, sending.send.timeout_ms, by_ms)
         return requests.membership(answer) if sending.is_answered else None
 
     def ask_once(
         self, request: Request, names: Names, timeout_ms: int = GROUP_REQUEST_TIMEOUT_MS, by_ms: int | None = None
     ) -> Errand[Response]:
-        """Send the request. With `by_ms` nobody is asked for the way first."""
+        """Send the request. With `by_ms` the coordinator's URL is not looked up first."""
         url = (yield from self._found()) if by_ms is None else self._url
         call = requests.call_of(self._group, request, names, url, timeout_ms)
         try:
@@ -49,7 +49,7 @@ class CoordinatorClient:
             raise
 
     def find(self, by_ms: int) -> Errand[None]:
-        """Ask for the way, where it is not known, until then at most. Raises what no other try would change."""
+        """Look up the URL where it is not known, until `by_ms` at most. Raises errors that no retry mends."""
         yield from self._found(by_ms)
 
     def _forget(self, error: HeadraceError) -> None:
@@ -57,22 +57,22 @@ class CoordinatorClient:
             self._url = None
 
     def leave(self, sending: Sending, by_ms: int) -> Errand[None]:
-        """Say so. Where nobody hears of it the session ends by itself."""
+        """Tell the coordinator that the member leaves. If that fails, the membership ends by its time limit."""
         once = partial(self.said_once, sending, by_ms)
         with suppress(HeadraceError):
             yield from self._brokers.retrying(self.what, once, timeout_ms=max(0, by_ms - now_ms()))
 
     def offsets(self) -> Errand[GroupOffsets]:
-        """All of the group."""
+        """Return all offsets of the group."""
         once = partial(self._offsets_once, requests.offsets_call(self._group))
         return (yield from self._brokers.retrying(f"the offsets of group {self._group.name}", once))
 
     def offsets_once(self, partitions: frozenset[PartitionKey], names: Names) -> Errand[GroupOffsets]:
-        """Those of the topics of these, and perhaps of others."""
+        """Return the offsets of the topics of these partitions, and perhaps of others."""
         try:
             url = yield from self._found()
             return (yield from self._offsets_once(requests.offsets_call(self._group, url, partitions, names)))
-        except UnknownTopicError:  # One of them is gone by now: what is left is among everything.
+        except UnknownTopicError:  # One of the topics is gone by now: the others are among all offsets.
             return (yield from self._offsets_once(requests.offsets_call(self._group)))
         except HeadraceError as error:
             self._forget(error)

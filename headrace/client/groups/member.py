@@ -1,6 +1,6 @@
 """A consumer's membership in its group: every decision of `Consumer(group=...)`. No I/O, no lock.
 
-    `core.groups.membership`   says what to send, and what is assigned, to be revoked, lost
+    `core.groups.membership`   says which requests to send, and which partitions are assigned, to be revoked, lost
     `assigned_partitions`      keeps the partitions that are read, what is committed, and where new ones begin
     `news`                     is set while the reader has something to do: partitions lost, to give up, to take up
 
@@ -56,21 +56,21 @@ from headrace.core.limits import GROUP_LOOK_MS_MAX
 from headrace.core.types import PartitionKey, TopicUid
 
 _NAMED_MAX = 5
-"""Partitions of a topic that a sentence names."""
+"""The number of partitions of a topic that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """Carry this out, and tell `answered` or `refused`."""
+    """A request to be sent; `answered` or `refused` takes the outcome."""
 
     send: Send
     names: Mapping[TopicUid, str]
     state: MemberState
-    """Who says it: another one may have taken its place by the time of the answer."""
+    """The state that sends it: another one may have taken its place by the time of the answer."""
 
     @property
     def is_answered(self) -> bool:
-        """With a membership."""
+        """Whether the answer is a membership."""
         return isinstance(self.send.request, JoinReceived | HeartbeatReceived)
 
 
@@ -85,27 +85,27 @@ class GroupMember:
     ) -> None:
         self.options = options
         self.what = f"group {options.group}"
-        """For the sentences that users read."""
+        """The name of the group, as messages show it."""
         self.what_commits = f"the offsets of {self.what}"
         self.news = False
         self.holds_until_ns = 0
-        """From then on nothing may be handed out any more: a loop looks with each record, without a lock."""
+        """The time from which nothing may be handed out any more: a loop looks with each record, without a lock."""
         self.shares = Shares()
         self.finding = Finding(timeout_ms)
         self._handed, self._new_member = handed, new_member
         self._trouble, self._timeout_ms = trouble, timeout_ms
         self._state: MemberState | None = None
-        """None: not in the group, and not about to be."""
+        """The membership. None: this client is not in the group, and not about to be."""
         self._names: Mapping[TopicUid, str] = {}
         self._lost: list[TopicPartition] = []
         self._why_lost: HeadraceError | None = None
-        """While the reader has not heard of it."""
+        """The reason of a loss, while the reader has not heard of it."""
         self._revokes: list[Revoke] = []
         self._error: HeadraceError | None = None
         self._failing_since_ms: int | None = None
         self._presence = Presence(handed)
         self._began_ms = 0
-        """When it came into the group, or began to."""
+        """The time when it came into the group, or began to join."""
         self._told_silent: set[MemberId] = set()
         self._commit_at_ms = 0
 
@@ -117,11 +117,11 @@ class GroupMember:
 
     @property
     def has_failed(self) -> bool:
-        """Whether `raise_error` has something to raise."""
+        """Whether `raise_error` has an error to raise."""
         return self._error is not None
 
     def begin(self, now_ms: int) -> list[Sending]:
-        """Join, unless that is so already. A reading begins: its user is there."""
+        """Join the group, unless it is in already. A reading begins: the user is there."""
         self._presence.seen(now_ms)
         if self._state is not None:
             return []
@@ -144,7 +144,7 @@ class GroupMember:
         return self._step(MembershipAnswered(sending.send.request.request, membership), now_ms)
 
     def refused(self, sending: Sending, error: HeadraceError, now_ms: int) -> list[Sending]:
-        """By the coordinator, on the way there, or by nobody in time."""
+        """Take the failure of a request: the coordinator's, one on the way there, or that of the time limit."""
         if sending.state is not self._state:
             return []
         if self._failing_since_ms is None:
@@ -158,7 +158,7 @@ class GroupMember:
         return self._step(MembershipRefused(sending.send.request.request, error), now_ms)
 
     def look(self, now_ms: int) -> list[Sending]:
-        """Time went by."""
+        """Do what is due by the time."""
         if self._state is None:
             return []
         if not self.is_in:
@@ -168,16 +168,16 @@ class GroupMember:
         return self._step(MembershipTicked(), now_ms)
 
     def die(self, error: BaseException) -> None:
-        """Nobody looks after this any more."""
+        """Fail for good: the thread or task that looks after this has ended."""
         self._fail(StalledError(f"what keeps the place in {self.what} ended by {error!r}; make a new consumer"))
 
     def look_ms(self, now_ms: int) -> int:
-        """How long until `look` is due."""
+        """Return how long it is until `look` is due."""
         due_ms = (None if self._state is None else self._state.next_ms, self.finding.next_ms(now_ms))
         return min([GROUP_LOOK_MS_MAX, *(max(0, each - now_ms) for each in due_ms if each is not None)])
 
     def leave(self, now_ms: int) -> list[Sending]:
-        """For good, with nothing in its hands. A static member is only away: what it had waits for its successor."""
+        """Leave for good, with no partition in hand. A static member is only away: its share waits for a successor."""
         if self._state is None:
             return []
         sendings = self._step(Stopped(for_a_while=bool(self.options.instance_id)), now_ms)
@@ -244,11 +244,11 @@ class GroupMember:
     # -- where partitions begin --------------------------------------------------------------------------------------
 
     def to_find(self, now_ms: int) -> Given | None:
-        """To be looked up; then `tell_found`. None: nothing is."""
+        """Return the partitions to look up; `tell_found` takes the outcome. None: there are none."""
         return self.finding.ask(self._new(), now_ms)
 
     def tell_found(self, given: Given, outcomes: Mapping[PartitionKey, Beginning | HeadraceError], now_ms: int) -> None:
-        """What came of it."""
+        """Take the outcome of a look-up."""
         error = self.finding.answered(given, outcomes, now_ms)
         if error is not None:
             self._error = error
@@ -258,14 +258,14 @@ class GroupMember:
         return self._names
 
     def lacks(self) -> bool:
-        """Whether something that it is given is to be read still."""
+        """Return whether a partition that the group gave is still to be read."""
         return any(self.finding.is_open(key) for key in self._new())
 
     def missing(self, report: GroupReport) -> list[str] | None:
-        """Topics that it wants and nobody reads, where the group has come to rest; None: it has not.
+        """Return the wanted topics that no member reads, where the group is stable; None: it is not.
 
-        What its coordinator has decided it may say here before this member hears of it: nobody is at rest before he
-        has heard of all that is his, and reads it.
+        The report may know a decision of the coordinator before this member does: the group counts as stable only when
+        this member knows of all its partitions, and reads them.
         """
         state = self._state
         me = next((each for each in report.members if state is not None and each.member == state.identity.member), None)
@@ -277,10 +277,10 @@ class GroupMember:
         return [name for name in self.options.subscription.names if name not in read]
 
     def silent(self, report: GroupReport, asked_ms: int) -> tuple[bool, list[str]]:
-        """Whether another member was not heard of since this one came, and has partitions that this one would read.
+        """Return whether another member was not heard of since this one came, and has partitions that this one wants.
 
-        A process that was killed is such a one: the group is at rest, and its partitions are nobody's. Also what there
-        is to tell of it, once. `asked_ms` is when the report was asked for.
+        A process that was killed is such a member: the group is stable, and nobody reads its partitions. The second
+        value has the warnings about it, each once. `asked_ms` is when the report was asked for.
         """
         members = {each.member: each for each in report.members}
         me = None if self._state is None else members.pop(self._state.identity.member, None)
@@ -301,25 +301,25 @@ class GroupMember:
     # -- the reader --------------------------------------------------------------------------------------------------
 
     def holds(self, now_ms: int) -> bool:
-        """Whether what is held may be handed out: nobody else can have it."""
+        """Return whether records of the partitions may be handed out: no other member can have these partitions."""
         return not self.shares.held or (self._state is not None and self._state.holds(now_ms))
 
     def take_lost(self) -> tuple[list[TopicPartition], str]:
-        """To be dropped, and why; then its user is told."""
+        """Take the lost partitions, and the reason: the caller drops them, and tells the user."""
         why = "" if self._why_lost is None else self._why_lost.message
         lost, self._lost, self._why_lost = self._lost, [], None
         self._tell()
         return lost, why
 
     def revoked(self) -> tuple[Revoke, list[TopicPartition]] | None:
-        """To be committed and dropped; then `gave_up`."""
+        """Return the partitions to commit and drop; the caller then calls `gave_up`."""
         if not self._revokes:
             return None
         revoke = self._revokes[0]
         return revoke, [place for place, share in self.shares.held.items() if share.key in revoke.partitions]
 
     def gave_up(self, revoke: Revoke, partitions: list[TopicPartition], now_ms: int) -> list[Sending]:
-        """Nothing where all was lost meanwhile: its user knows of these."""
+        """Tell the coordinator that these are given up; nothing is sent if all was lost meanwhile: the user knows."""
         if revoke not in self._revokes or self._state is None:
             self._lost = [place for place in self._lost if place not in partitions]
             self._why_lost = self._why_lost if self._lost else None
@@ -330,11 +330,11 @@ class GroupMember:
         return self._step(GivenUp(revoke.ticket), now_ms)
 
     def is_asked(self, revoke: Revoke) -> bool:
-        """Whether it is still to be given up: all may be lost meanwhile."""
+        """Return whether the partitions are still to be given up: all may be lost meanwhile."""
         return revoke in self._revokes
 
     def found(self) -> list[Beginning]:
-        """To be read from now on: `take_up`."""
+        """Return the partitions to read from now on; the caller calls `take_up`."""
         if not self.finding.found:
             return []
         new = self._new()
@@ -344,11 +344,11 @@ class GroupMember:
         self.shares.take_up(shares)
         self.finding.forget([share.key for share in shares])
         if any(share.committed is None for share in shares):
-            self._commit_at_ms = now_ms  # Whoever comes next begins there too, whatever `start` means by then.
+            self._commit_at_ms = now_ms  # The next member begins there too, whatever `start` means by then.
         self._tell()
 
     def raise_error(self) -> None:
-        """Each once."""
+        """Raise the error, if there is one; each is raised once."""
         error, self._error = self._error, None
         self._tell()
         if error is not None:
@@ -362,14 +362,14 @@ class GroupMember:
         return {key: place for key, place in wanted if place is not None and place not in self.shares.held}
 
     def _place(self, key: PartitionKey) -> TopicPartition | None:
-        """None: nobody can name its topic any more."""
+        """Return the partition by its topic's name. None: nobody can name the topic any more."""
         name = self._names.get(key.uid)
         return TopicPartition(name, key.partition) if name else None
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def commit_of(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> Commit:
-        """What its user commits. Raises FencedMemberError where he does not know yet that all was lost."""
+        """Return the user's commit. Raises FencedMemberError where the user does not know yet that all was lost."""
         if self._why_lost is not None:
             raise self._why_lost
         if offsets is None:
@@ -377,7 +377,7 @@ class GroupMember:
         return self.shares.named(offsets, self._handed, metadata)
 
     def passed(self, among: list[TopicPartition] | None = None) -> Commit:
-        """What is committed without being asked: nothing where its user commits himself."""
+        """Return the automatic commit; it is empty where only the user commits."""
         if self.options.auto_commit_interval_ms is None:
             return Commit(())
         return self.shares.passed(self._handed, among)
@@ -390,12 +390,12 @@ class GroupMember:
         commit = self.passed()
         if not commit.offsets:
             return None
-        if self.shares.first_undone is not None:  # Its user gets on, however long he keeps what he has in hand.
+        if self.shares.first_undone is not None:  # The user goes on, however long a record stays in hand.
             self._presence.seen(now_ms)
         return commit
 
     def commit_request(self, commit: Commit) -> tuple[CommitReceived, Mapping[TopicUid, str]]:
-        """Raises FencedMemberError where a partition went away since."""
+        """Return the request, and the topics' names. Raises FencedMemberError where a partition went away since."""
         self.shares.check(commit)
         if self._state is None:
             raise LocalError(f"{self.what}: this consumer is no member just now; iterate it to join again")
@@ -403,7 +403,7 @@ class GroupMember:
         return request, self._names
 
     def committed(self, commit: Commit, error: HeadraceError | None, now_ms: int) -> list[Sending]:
-        """What came of it."""
+        """Take the outcome of a commit."""
         if error is None:
             commit.written()
         elif isinstance(error, FencedMemberError | UnknownMemberError) and self._state is not None:
@@ -413,7 +413,7 @@ class GroupMember:
         return []
 
     def not_committed(self, error: HeadraceError) -> str:
-        """For the log."""
+        """Return the sentence for the log."""
         return f"{self.what_commits} were not committed, and some records will be read again: {error.message}"
 
 

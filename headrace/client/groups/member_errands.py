@@ -1,8 +1,8 @@
-"""A consumer's part in its group, for threads and for an event loop: requests, commits, and what its reader follows.
+"""A consumer's part in its group, for threads and for an event loop: requests, commits, and the errands of its reader.
 
-`GroupMember` decides, `Plan` gives the order, and the errands here say what is to be asked, sent and told for it. No
-I/O. Nothing else happens to the member between two steps of an errand: the blocking face holds a lock, which nobody
-holds while a step is carried out; on an event loop nothing comes in between. Commits go one by one, so that none
+`GroupMember` decides, `Plan` gives the order, and the errands here make the requests and calls for it. No I/O. Nothing
+else happens to the member between two steps of an errand: the blocking face holds a lock, which no thread holds while
+a step is carried out; on an event loop no other task runs in between. Commits go one by one, so that none
 overtakes a later one. `MemberErrands` is the base of `BlockingMember` and `AsyncMember`.
 """
 
@@ -39,42 +39,42 @@ class MemberErrands(ABC, Generic[B]):
         self._coordinator = CoordinatorClient(brokers, GroupName(brokers.namespace, options.group))
         self._plan = Plan(self.seat, self._reading, brokers.directory, start, now_ms)
         self._close_by_ms: int | None = None
-        """Somebody closes it; it must be over by then."""
+        """The time by which a close must be over; None: nobody closes it."""
         self._closed = False
 
     @abstractmethod
     def _spawn(self, errand: Errand[None], name: str) -> object:
-        """Carry it out in the background."""
+        """Carry the errand out in the background."""
 
     @abstractmethod
     def _call(self, callback: Callable[[list[TopicPartition]], Any], partitions: list[TopicPartition]) -> Any:
-        """Call it. Raises what it raises."""
+        """Call the callback. Raises what it raises."""
 
     @abstractmethod
     def _commit_alone(self, errand: Errand[None], by_ms: int | None) -> Any:
-        """Carry it out while nobody else commits. False where somebody else does until `by_ms`."""
+        """Carry the errand out while no other one commits. False where another one does until `by_ms`."""
 
     @abstractmethod
     def _send(self, sendings: list[Sending]) -> None:
-        """Carry out `_exchange` of each in the background."""
+        """Carry out `_exchange` for each request in the background."""
 
     @abstractmethod
     def _look_again(self) -> None:
-        """The member has changed: it may be time to look."""
+        """Wake the background: the member has changed, so it may be time to look."""
 
     @abstractmethod
     def _tell(self) -> None:
-        """The member may have changed: wake those who wait for that."""
+        """Wake the threads or tasks that wait for a change of the member."""
 
     # -- the reader --------------------------------------------------------------------------------------------------
 
     def resume(self) -> Errand[None]:
-        """A reading begins: who is in the group no more joins again."""
+        """Begin a reading: a consumer that is not in the group any more joins again."""
         self._send(self.seat.begin(now_ms()))
         yield from ()
 
     def _follow(self) -> Errand[None]:
-        """Do what the group wants by now. Raises what a callback raises, and why this member is none any more."""
+        """Do what the group wants by now. Raises what a callback raises, and the error that ended the membership."""
         return self._steps(self._plan.follow())
 
     def _is_settled(self) -> Errand[bool]:
@@ -92,7 +92,7 @@ class MemberErrands(ABC, Generic[B]):
         return True
 
     def _exists(self, topic: str) -> Errand[bool]:
-        """Unless brokers say that it does not: the coordinator is about to hear of it, or nobody can be asked yet."""
+        """Return False only if brokers say that the topic does not exist: else the coordinator may hear of it soon."""
         try:
             yield from self._brokers.layout_once(topic)
         except UnknownTopicError:
@@ -108,7 +108,7 @@ class MemberErrands(ABC, Generic[B]):
     # -- steps of the plan -------------------------------------------------------------------------------------------
 
     def _steps(self, errand: Errand[None]) -> Errand[None]:
-        """An errand of the plan, in steps that a face carries out."""
+        """Carry out an errand of the plan by steps of a face."""
         course = Course(errand)
         while course.step is not None:
             try:
@@ -127,7 +127,7 @@ class MemberErrands(ABC, Generic[B]):
                     self._fetches.drop(partition)
             case Tell(callback, partitions):
                 if callback is not None:
-                    with self._reading.handed.waiting(whether=False):  # What a callback does is its user's time.
+                    with self._reading.handed.waiting(whether=False):  # A callback takes the user's time.
                         yield Here(partial(self._call, callback, partitions))
             case CommitPassed(partitions, by_ms):
                 yield from self._commit_passed(partitions, by_ms)
@@ -142,13 +142,13 @@ class MemberErrands(ABC, Generic[B]):
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> Errand[None]:
-        """Raises FencedMemberError where a partition is not ours any more: nothing is committed then."""
+        """Commit for the user. Raises FencedMemberError, and commits nothing, if a partition is not ours any more."""
         with self._reading.handed.waiting():
             parts = self._commit_parts(partial(self.seat.commit_of, offsets, metadata), None)
             yield Here(partial(self._commit_alone, parts, None))
 
     def _commit_passed(self, partitions: list[TopicPartition] | None, by_ms: int) -> Errand[None]:
-        """Where it fails, whoever reads on begins a little earlier: that is for the log."""
+        """Commit the user's progress. A failure is only logged: the next reader begins a little earlier."""
         with self._reading.handed.waiting():
             try:
                 parts = self._commit_parts(partial(self.seat.passed, partitions), by_ms)
@@ -158,7 +158,7 @@ class MemberErrands(ABC, Generic[B]):
                 _log.warning("%s", self.seat.not_committed(error))
 
     def _commit_parts(self, choose: Callable[[], Commit], by_ms: int | None) -> Errand[None]:
-        """Without `by_ms`, for as long as the client's time limit allows."""
+        """Commit in parts until `by_ms`; without it, for as long as the client's time limit allows."""
         what = self.seat.what_commits
         parts = choose().parts()
         timeout_ms = None if by_ms is None else max(0, by_ms - now_ms())
@@ -166,7 +166,7 @@ class MemberErrands(ABC, Generic[B]):
             yield from self._brokers.retrying(what, partial(self._commit_once, part, by_ms), timeout_ms=timeout_ms)
 
     def _commit_once(self, commit: Commit, by_ms: int | None = None) -> Errand[None]:
-        if by_ms is None and self._close_by_ms is not None:  # Its user commits, and it is closed meanwhile.
+        if by_ms is None and self._close_by_ms is not None:  # The user commits, and the consumer is closed meanwhile.
             by_ms = self._close_by_ms
             if now_ms() >= by_ms:
                 raise LocalError(f"{self.seat.what_commits} are not committed: this consumer was closed meanwhile")
@@ -181,7 +181,7 @@ class MemberErrands(ABC, Generic[B]):
     # -- in the background -------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Time went by."""
+        """Start what is due by the time."""
         self._send(self.seat.look(now_ms()))
         given, commit = self.seat.to_find(now_ms()), self.seat.commit_due(now_ms())
         if given is not None:
@@ -200,7 +200,7 @@ class MemberErrands(ABC, Generic[B]):
         self._fetches.wake()
 
     def _commit_in_time(self, commit: Commit) -> Errand[None]:
-        """Once; while somebody else commits, later."""
+        """Try an automatic commit once; while another commit is under way, it waits for its next time."""
         if self._closed:
             return
         try:
@@ -214,7 +214,7 @@ class MemberErrands(ABC, Generic[B]):
             yield from self._commit_once(part)
 
     def _exchange(self, sending: Sending) -> Errand[None]:
-        """A request of the member, and what it makes of the answer."""
+        """Send a request of the member, and give the member the answer."""
         try:
             joined = yield from self._coordinator.said_once(sending)
         except Exception as error:
@@ -227,11 +227,11 @@ class MemberErrands(ABC, Generic[B]):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _hand_back(self, by_ms: int) -> Errand[None]:
-        """While nobody reads: what its user has done is committed, and the user hears that it is over."""
+        """Commit the user's progress and call the callback, while nobody reads."""
         return self._steps(self._plan.hand_back(by_ms))
 
     def _commit_by_ms(self) -> int:
-        """What comes last, to say that it leaves, gets its time too."""
+        """Return the time by which the last commit is over: it leaves a quarter of the time for the leave request."""
         if self._close_by_ms is None:
             self._close_by_ms = now_ms() + CONSUMER_CLOSE_MS_DEFAULT
         return self._close_by_ms - max(0, self._close_by_ms - now_ms()) // 4

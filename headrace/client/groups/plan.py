@@ -1,12 +1,12 @@
-"""The steps that a member takes for its group: taking up, giving up, losing, handing back. Pure, for both shells.
+"""The steps that a member takes for its group: taking up, giving up, losing, handing back. Pure, for both faces.
 
 An errand is a generator: it gives out a step, is sent the result (or thrown the error), and decides what is next.
 `blocking_member` carries steps out with threads, `async_member` with tasks. Anything may have happened between two
 steps, even the end of the session: so errands ask the member again after each.
 
-    find      (background)  where given partitions begin
+    find      (background)  look up the first offsets of given partitions
     follow    (reader)      lost: drop, tell    revoked: commit, tell, drop, say so    found: read, tell    error: raise
-    hand_back (who closes)  commit, tell
+    hand_back (close)       commit, tell
 
 A callback that was interrupted is called again.
 """
@@ -33,7 +33,7 @@ _log = logging.getLogger("headrace.client")
 
 @dataclass(frozen=True, slots=True)
 class AskOffsets:
-    """What the group has committed of these, by one try. GroupOffsets comes of it."""
+    """Ask once for the offsets that the group has committed of these. The result is GroupOffsets."""
 
     partitions: frozenset[PartitionKey]
     names: Names
@@ -41,7 +41,7 @@ class AskOffsets:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """`earliest`, `latest` or a time in each of these, by one try. Found comes of it."""
+    """Look up `earliest`, `latest` or a time in each of these, once. The result is Found."""
 
     partitions: list[TopicPartition]
     timestamp: str | int
@@ -49,7 +49,7 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class CommitPassed:
-    """What its user is done with of these. Where it fails, whoever reads on begins a little earlier."""
+    """Commit the user's progress in these. If that fails, the next reader begins a little earlier."""
 
     partitions: list[TopicPartition]
     by_ms: int
@@ -57,7 +57,7 @@ class CommitPassed:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Call it, and raise what it raises."""
+    """Call the callback, and raise what it raises."""
 
     callback: Callback
     partitions: list[TopicPartition]
@@ -65,14 +65,14 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Nothing of these is handed out from now on."""
+    """Stop reading these: none of their records is handed out from now on."""
 
     partitions: list[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """To the coordinator, in the background."""
+    """Send these requests to the coordinator, in the background."""
 
     sendings: list[Sending]
 
@@ -88,16 +88,16 @@ class Plan:
         self._seat, self._reading, self._directory = seat, reading, directory
         self._start, self._clock = start, clock
         self._untold: Tell | None = None
-        """Perhaps: its user was interrupted."""
+        """The callback that the user may not have finished: it was interrupted."""
 
     # -- the reader --------------------------------------------------------------------------------------------------
 
     def is_due(self) -> bool:
-        """Whether there is something to `follow`."""
+        """Return whether there is something to `follow`."""
         return self._seat.news or self._untold is not None or not self._seat.holds(self._clock())
 
     def follow(self) -> Errand:
-        """Everything that there is by now. Raises what a callback raises, and why this member is none any more."""
+        """Do all that is due by now. Raises what a callback raises, and the error that ended the membership."""
         seat = self._seat
         while self.is_due() and not self._reading.handed.stops:
             if self._untold is not None:
@@ -126,7 +126,7 @@ class Plan:
         self._untold = None
 
     def _give_up(self, revoke: Revoke, partitions: list[TopicPartition]) -> Errand:
-        """What its user has done of it is committed first. Where all is lost by then he hears of that instead."""
+        """Commit the user's progress, then give the partitions up. If all is lost by then, the user hears of that."""
         if partitions:
             yield CommitPassed(partitions, revoke.by_ms)
         if not self._seat.is_asked(revoke):
@@ -134,7 +134,7 @@ class Plan:
         try:
             if partitions:
                 yield Tell(self._seat.options.callbacks.revoked, partitions)
-        except Exception:  # Whoever was interrupted is told again.
+        except Exception:  # After an interrupt (no Exception) the callback is called again.
             yield from self._let_go(revoke, partitions)
             raise
         yield from self._let_go(revoke, partitions)
@@ -144,7 +144,7 @@ class Plan:
         yield Say(self._seat.gave_up(revoke, partitions, self._clock()))
 
     def _take_up(self, found: list[Beginning]) -> Errand:
-        """A reading that has ends waits for those of each partition."""
+        """Read the partitions that were found. A reading that has ends waits for the end of each partition."""
         plan = self._reading.plan
         if not plan.has_ends:
             found = [each._replace(end=None) for each in found]
@@ -158,7 +158,7 @@ class Plan:
     # -- the background ----------------------------------------------------------------------------------------------
 
     def find(self, given: Given) -> Errand:
-        """Where to begin in each; one that cannot be read just now keeps no other waiting."""
+        """Look up where to begin in each partition; one that cannot be read just now keeps no other waiting."""
         outcomes: dict[PartitionKey, Beginning | HeadraceError] = {}
         try:
             offsets = yield AskOffsets(frozenset(given.places), self._seat.names())
@@ -183,7 +183,7 @@ class Plan:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def hand_back(self, by_ms: int) -> Errand:
-        """What its user has done is committed, and he hears that it is over."""
+        """Commit the user's progress, and tell the user that the partitions are given up, or lost."""
         seat = self._seat
         held = [*seat.shares.held] if seat.is_in else []
         if held:

@@ -1,4 +1,4 @@
-"""The progress of a Spark query, reported to a group of type Spark: for people who look, never for the query itself.
+"""The progress of a Spark query, reported to a group of type Spark: for people who watch, never for the query itself.
 
     report ── news, or PROGRESS_REPEAT_MS is over ──> sent ── taken ──> (until there is news)
                                                        └─ failed ──> nothing is sent for a while
@@ -29,20 +29,20 @@ from headrace.core.limits import OFFSETS_PER_COMMIT_MAX
 from headrace.core.types import Offset, PartitionKey
 
 PROGRESS_TIMEOUT_MS = 1_000
-"""A report of a Spark query's progress is given up after it: the query waits so long."""
+"""The time limit of a report of a Spark query's progress: the query waits so long."""
 PROGRESS_PAUSE_MS = 1_000
-"""After one that failed none is tried for so long, ..."""
+"""After a report that failed none is tried for so long, ..."""
 PROGRESS_PAUSE_FACTOR = 10
-"""... nor for so many times what it took: brokers that do not answer cost a query a tenth of its time at most."""
+"""... nor for so many times its duration: brokers that do not answer cost a query a tenth of its time at most."""
 PROGRESS_PATIENCE_MS = 10_000
-"""What may be a matter of time is warned of when it has lasted so long: a cluster's first group waits for its topic."""
+"""A failure that may pass is warned of when it has lasted so long: a cluster's first group waits for its topic."""
 PROGRESS_REPEAT_MS = 60_000
-"""So often what has not changed is reported again, as offsets are forgotten by the time of their last report."""
+"""Progress without a change is reported again so often, as offsets are forgotten by the time of their last report."""
 
 
 _log = logging.getLogger(__name__)
 _NUMBER = 0
-"""Of requests: the broker that takes one gives it its own."""
+"""The number of every request: the broker that takes a request gives it its own."""
 
 
 class ProgressReporter:
@@ -54,7 +54,7 @@ class ProgressReporter:
         *,
         ca_file: str | None = None,
     ) -> None:
-        """Raises LocalError for what is no group's name, and NoServerError; connects to nobody yet."""
+        """Prepare reports; it connects to nobody yet. Raises LocalError for what is no group's name, NoServerError."""
         self._group = GroupName(as_namespace(namespace), as_group(group))
         self._brokers = Brokers(
             server,
@@ -65,17 +65,17 @@ class ProgressReporter:
         )
         self._coordinator = CoordinatorClient(self._brokers, self._group, GroupType.SPARK)
         self._told: Mapping[PartitionKey, int] = {}
-        """What brokers were told last, and until when that will do."""
+        """The offsets that brokers were told last, and the time until which that will do."""
         self._told_until_ms = 0
         self._resting_until_ms = 0
         self._failing_since_ms: int | None = None
-        """None: it does not fail."""
+        """The time of the first failure in a row. None: the last report did not fail."""
         self._is_warned = False
 
     def report(self, offsets: Mapping[PartitionKey, int], names: Names) -> bool:
-        """All below `offsets` is done, in every partition of the query; `names` of its topics. Whether brokers know.
+        """Report that all below `offsets` is done, in every partition of the query; return whether brokers know.
 
-        Raises nothing: where it is in vain, that is told in the log.
+        `names` are those of its topics. It raises nothing: a failure is logged.
         """
         at_ms = now_ms()
         if offsets == self._told and at_ms < self._told_until_ms:
@@ -84,7 +84,7 @@ class ProgressReporter:
             return False
         try:
             self._send(offsets, names, at_ms + PROGRESS_TIMEOUT_MS)
-        except Exception as error:  # a query must not fail because of those who watch it
+        except Exception as error:  # A query must not fail because somebody watches it.
             self._failed(error, at_ms)
             return False
         self._succeeded(offsets)
@@ -104,7 +104,7 @@ class ProgressReporter:
     def _send(self, offsets: Mapping[PartitionKey, int], names: Names, by_ms: int) -> None:
         for topic in [*names.values()][:1]:
             with suppress(HeadraceError):
-                # So that more brokers are known than those that were named.
+                # After this, more brokers are known than those that were named.
                 self._brokers.run(self._brokers.layout_once(topic))
         values = {key: OffsetValue(Offset(offset)) for key, offset in sorted(offsets.items())}
         listed = [*values]
@@ -121,7 +121,7 @@ class ProgressReporter:
         self._brokers.run(self._brokers.retrying(what, once, timeout_ms=max(0, by_ms - now_ms())))
 
     def _failed(self, error: Exception, at_ms: int) -> None:
-        """It was begun `at_ms`."""
+        """Note the failure of a report that began at `at_ms`."""
         over_ms = now_ms()
         self._resting_until_ms = over_ms + max(PROGRESS_PAUSE_MS, PROGRESS_PAUSE_FACTOR * (over_ms - at_ms))
         if self._failing_since_ms is None:

@@ -1,6 +1,6 @@
-"""The requests about a group as clients send them, and what the answers mean. Pure.
+"""The requests about a group as clients send them, and the meaning of the answers. Pure.
 
-`core.groups.requests` has the bodies. Both coordinator clients send the requests; `member` reads what came of them.
+`core.groups.requests` has the bodies. `coordinator_client` sends the requests; `member` reads the answers.
 """
 
 import json
@@ -31,11 +31,11 @@ _NO_NAMES: Names = {}
 T = TypeVar("T")
 
 Joined: TypeAlias = tuple[Membership, Mapping[TopicUid, str]]
-"""What a member is told, and the names of its topics."""
+"""The coordinator's answer to a member, and the names of its topics."""
 
 
 GroupOffsets: TypeAlias = Mapping[PartitionKey, tuple[str, GroupOffset]]
-"""With the topic's name; empty where nobody knows it any more."""
+"""The offsets of a group, each with the topic's name, which is empty where nobody knows it any more."""
 
 
 def call_of(
@@ -45,14 +45,14 @@ def call_of(
     url: str | None = None,
     timeout_ms: int = GROUP_REQUEST_TIMEOUT_MS,
 ) -> Call:
-    """To the coordinator's `url` where that is known, else to any broker, which passes it on."""
+    """Return the call to the coordinator's `url` where that is known, else to any broker, which passes it on."""
     method, path, body = requests.call_of(group, request, names)
     content = () if body is None else (json.dumps(body, separators=(",", ":")).encode(),)
     return Call(method, path, timeout_ms, url, content, JSON_TYPE)
 
 
 def is_from_coordinator(error: HeadraceError) -> bool:
-    """Whether who said so coordinates the group: it is asked again."""
+    """Return whether the broker with this error coordinates the group: it is asked again."""
     return not error.retriable or isinstance(error, UnreleasedInstanceError | ThrottledError | CoordinatorLoadingError)
 
 
@@ -62,7 +62,7 @@ def offsets_call(
     partitions: frozenset[PartitionKey] | None = None,
     names: Names = _NO_NAMES,
 ) -> Call:
-    """Of the topics of `partitions`, which have `names`; of all without."""
+    """Return the call for the offsets of the topics of `partitions`, which have `names`; without them, for all."""
     return call_of(group, OffsetsAsked(0, partitions), names, url)
 
 
@@ -75,7 +75,7 @@ def description_call(group: GroupName) -> Call:
 
 
 def coordinator_url(answer: Answer) -> str | None:
-    """None: the broker that coordinates has no URL that is known."""
+    """Return the coordinator's URL. None: nobody knows a URL of the broker that coordinates."""
     url = parse_json(answer.body).get("url")
     return url if isinstance(url, str) and url else None
 
@@ -95,7 +95,7 @@ def offsets(answer: Answer) -> GroupOffsets:
 
 
 def description(answer: Answer, group: GroupName) -> GroupReport:
-    """A topic that was created a moment ago may not be among it: its coordinator has not heard of it."""
+    """Return the report of a group. It may lack a new topic, of which the coordinator has not heard yet."""
     return _understood(lambda body: parse_group(body, group.namespace), answer)
 
 

@@ -34,12 +34,12 @@ _IDS: Final = 1 << 63
 @dataclass(slots=True)
 class Sequences:
     producer_id: int
-    """`NO_PRODUCER`: nothing is numbered."""
+    """The producer's id; with `NO_PRODUCER` no batch is numbered."""
     epoch: int = 0
     next_sequence: int = 0
 
     def number(self, batch: Batch) -> None:
-        """It is about to be sent. Batches come in their order."""
+        """Number a batch that is about to be sent. Batches come in their order."""
         numbers = batch.numbers
         if self.producer_id == NO_PRODUCER or batch.may_be_written or self._has(numbers):
             return
@@ -47,7 +47,7 @@ class Sequences:
         self.next_sequence = (self.next_sequence + batch.record_count) % SEQUENCES
 
     def leave_out(self, batch: Batch) -> None:
-        """It will not be sent again, or not under its numbers: what follows it cannot go on with them."""
+        """Drop the numbers of a batch that is not sent again with them: the next batches cannot go on from there."""
         if batch.numbers is NOT_IDEMPOTENT or not self._has(batch.numbers):
             return
         self.next_sequence = 0
@@ -56,7 +56,7 @@ class Sequences:
             self.producer_id, self.epoch = (self.producer_id + 1) % _IDS, 0
 
     def _has(self, numbers: ProducerNumbers) -> bool:
-        """Whether they are of the present epoch."""
+        """Return whether the numbers are of the present epoch."""
         return numbers.producer_id == self.producer_id and numbers.producer_epoch == self.epoch
 
 
@@ -68,18 +68,18 @@ class _PartitionQueue(Generic[Rows]):
     sequences: Sequences
     waiting: deque[Batch] = field(default_factory=deque)
     open: Rows | None = None
-    """The last of `waiting` while it still takes rows."""
+    """The last batch of `waiting` while it still takes rows."""
     in_flight: list[Batch] = field(default_factory=list)
     depth: int = 1
-    """So many may be in flight."""
+    """The number of batches that may be in flight."""
     queued: int = 0
-    """Batches that ever were."""
+    """The number of batches that were ever queued."""
     not_before_ms: int = 0
     error: HeadraceError | None = None
     """The last failure, until a batch arrives again."""
 
     def ready_at_ms(self, linger_ms: int) -> int | None:
-        """When the first batch may go; None while there is none, or an answer must come first."""
+        """Return when the first batch may go; None while there is none, or an answer must come first."""
         if not self.waiting or len(self.in_flight) >= self.depth:
             return None
         head = self.waiting[0]
@@ -90,11 +90,11 @@ class _PartitionQueue(Generic[Rows]):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What `Accumulator.due` took from the queues."""
+    """The batches that `Accumulator.due` took from the queues."""
 
     send: list[Batch]
     expired: list[tuple[Batch, HeadraceError]]
-    """To be given up: they waited behind failing batches for the whole delivery timeout; with the failure."""
+    """The batches to give up, with the failure: they waited behind failing ones for the whole delivery timeout."""
 
 
 class Accumulator(Generic[Rows]):
@@ -106,7 +106,9 @@ class Accumulator(Generic[Rows]):
         timeout_ms: int,
         producer_id: int = NO_PRODUCER,
     ) -> None:
-        """`make_rows(partition, now_ms)` gives an empty batch. Those of an idempotent producer are numbered."""
+        """Begin with no queues. `make_rows(partition, now_ms)` gives an empty batch; with a `producer_id` (of an
+        idempotent producer) batches are numbered.
+        """
         self.buffered_bytes = 0
         self._producer_id = producer_id
         self._make_rows = make_rows
@@ -114,7 +116,7 @@ class Accumulator(Generic[Rows]):
         self._queues: dict[TopicPartition, _PartitionQueue[Rows]] = {}
 
     def joined_batch(self, partition: TopicPartition, size_bytes: int, batch_bytes: int) -> Rows | None:
-        """The batch that a row of this size joins; None: a new one is needed (`new_rows`).
+        """Return the batch that a row of this size joins; None: a new one is needed (`new_rows`).
 
         The caller adds the row before it lets go of the lock.
         """
@@ -126,13 +128,13 @@ class Accumulator(Generic[Rows]):
         return batch
 
     def new_rows(self, partition: TopicPartition, size_bytes: int, now_ms: int) -> Rows:
-        """A batch for a row of this size and those after it: the caller adds the row, then `put_rows`."""
+        """Return a batch for a row of this size and later ones: the caller adds the row, then calls `put_rows`."""
         batch = self._make_rows(partition, now_ms)
         batch.size_bytes += size_bytes
         return batch
 
     def put_rows(self, batch: Rows) -> None:
-        """The sender has something to plan."""
+        """Queue a batch of rows: the sender has something to plan."""
         self._put(self._queue(batch.partition), batch, batch)
 
     def put_columns(self, batch: ColumnBatch) -> None:
@@ -146,7 +148,7 @@ class Accumulator(Generic[Rows]):
         queue.waiting.append(batch)
 
     def due(self, now_ms: int) -> Due:
-        """Take every batch that may go now; each is in flight until it is reported on."""
+        """Take every batch that may go now; each is in flight until its outcome is reported."""
         due = Due([], [])
         for queue in self._queues.values():
             while (ready_at_ms := queue.ready_at_ms(self._linger_ms)) is not None and ready_at_ms <= now_ms:
@@ -168,17 +170,17 @@ class Accumulator(Generic[Rows]):
         self._queue(partition).depth = depth
 
     def may_go(self, batch: Batch) -> bool:
-        """Whether a batch in flight is the first of its queue: nothing before it is on its way, or has come back."""
+        """Return whether a batch in flight is the first of its queue: no earlier one is on its way, or came back."""
         queue = self._queues[batch.partition]
         return queue.in_flight[0] is batch and (not queue.waiting or queue.waiting[0].number > batch.number)
 
     def next_due_ms(self) -> int | None:
-        """When `due` has something next, as far as is known now."""
+        """Return when `due` has a batch next, as far as is known now."""
         times = (queue.ready_at_ms(self._linger_ms) for queue in self._queues.values())
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def should_move(self, now_ms: int) -> bool:
-        """Whether something is on its way, or due."""
+        """Return whether a batch is on its way, or due."""
         next_due_ms = self.next_due_ms()
         return (next_due_ms is not None and next_due_ms <= now_ms) or any(self.in_flight())
 
@@ -194,11 +196,13 @@ class Accumulator(Generic[Rows]):
         queue.sequences.leave_out(batch)
 
     def renumber(self, batch: Batch) -> None:
-        """This one and those after it get other numbers when they go again."""
+        """Give the batch, and those after it, other numbers when they go again."""
         self._queues[batch.partition].sequences.leave_out(batch)
 
     def put_back(self, batches: Sequence[Batch], error: HeadraceError | None, at_ms: int) -> None:
-        """These of one queue go again, the first that failed at `at_ms`, and one at a time until a channel is open."""
+        """Put batches of one queue back to go again, the first that failed at `at_ms`, and one at a time until a
+        channel is open.
+        """
         queue = self._queues[batches[0].partition]
         for batch in batches:
             queue.in_flight.remove(batch)
@@ -208,12 +212,12 @@ class Accumulator(Generic[Rows]):
         queue.waiting = deque(sorted([*batches, *queue.waiting], key=attrgetter("number")))
 
     def close_batches(self) -> None:
-        """Let nothing linger: what waits goes as soon as its queue is free."""
+        """Let nothing linger: a batch that waits goes as soon as its queue is free."""
         for queue in self._queues.values():
             queue.open = None
 
     def waiting_batches(self) -> list[Batch]:
-        """Every batch that has neither arrived nor been given up."""
+        """Return every batch that has neither arrived nor been given up."""
         batches: list[Batch] = []
         for queue in self._queues.values():
             batches.extend(queue.in_flight)

@@ -20,7 +20,7 @@ from headrace.client.transport.discovery import Servers
 from headrace.core.errors import HeadraceError
 
 ASYNC_SEND_BURST_RECORDS = 256
-"""Sends of an `AsyncProducer` in a row that did not wait; then the event loop has its turn, or nothing would leave."""
+"""The number of sends in a row without a wait; then the event loop has its turn, or nothing would leave."""
 
 
 class AsyncProducer(Writer):
@@ -36,7 +36,7 @@ class AsyncProducer(Writer):
         )
         self._sender = AsyncSender(self._brokers, self._options)
         self._burst_records = 0
-        """Sent since the loop had its turn."""
+        """The number of records sent since the loop had its turn."""
         return self._brokers.directory
 
     async def send(
@@ -51,9 +51,9 @@ class AsyncProducer(Writer):
     ) -> AsyncDelivery[RecordMetadata]:
         """Queue one record; the future gives its partition and offset, or raises why it was not acknowledged.
 
-        As `Producer.send`; it waits while the buffer is full, for the metadata of a topic that is new to this producer,
-        and now and then for the event loop. Cancelled, it has sent nothing; a future that is cancelled has not called
-        its record back.
+        It works as `Producer.send`; it waits while the buffer is full, for the metadata of a topic that is new to this
+        producer, and now and then for the event loop. If it is cancelled it has sent nothing; cancelling the future
+        does not call its record back.
         """
         row = self._row(value, key, headers, timestamp_ms)
         sender, accumulator = self._sender, self._sender.in_flight.accumulator
@@ -88,7 +88,7 @@ class AsyncProducer(Writer):
     ) -> AsyncDelivery[tuple[BatchMetadata, ...]]:
         """Queue columns of records, and return the future of one BatchMetadata per batch, by partition and offset.
 
-        As `Producer.send_batch`. Cancelled, it sends what it has queued so far, and nothing more.
+        It works as `Producer.send_batch`. If it is cancelled it sends the records that it has queued so far, no more.
         """
         sender = self._sender
         sender.check_loop()
@@ -118,7 +118,7 @@ class AsyncProducer(Writer):
     async def close(self) -> None:
         """Flush, and end the connections. Raises as `flush` does. Safe to call again.
 
-        Cancelled, it ends at once, and the futures of what was not written yet raise that.
+        If it is cancelled it ends at once, and the futures of records that were not written yet raise an error.
         """
         if self._sender.ended:
             return

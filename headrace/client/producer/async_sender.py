@@ -4,9 +4,9 @@ A task finds the leader of a partition that has no channel yet and opens one; wh
 leader, it carries the batch as a request. An `AsyncProducer` owns one `AsyncSender`, on one event loop. No planning
 task exists that could die: a new batch, an answer and a timer each call `plan`. All state changes happen between two
 awaits, so nothing is locked. While records wait, a timer checks whether anything moves; every future and waiter is
-told where nothing does, or where somebody (the end of the loop, for example) cancels a task that sends or reads.
+told where nothing does, or where a task that sends or reads is cancelled (by the end of the loop, for example).
 
-Senders of records hear of them by real `asyncio.Future`s (`AsyncDelivery`), made and finished on the loop. A sent
+Senders of records learn the outcome by real `asyncio.Future`s (`AsyncDelivery`), made and finished on the loop. A sent
 record cannot be called back: cancelling its future, or the task that awaits it, ends the waiting alone, and `flush`
 raises if the record fails.
 """
@@ -39,9 +39,9 @@ class AsyncDelivery(asyncio.Future[T]):
     """A future that knows whether anybody asked for it: `flush` raises the failures that nobody has looked at."""
 
     looked_at = False
-    """Somebody has asked, or waits."""
+    """Whether anybody has asked for the outcome, or waits for it."""
     has_callbacks = False
-    """The loop calls them, in its own time."""
+    """Always False here: the loop calls the callbacks, in its own time."""
 
     def __await__(self) -> Generator[Any, None, T]:
         self.looked_at = True
@@ -61,18 +61,18 @@ class AsyncDelivery(asyncio.Future[T]):
 
     @property
     def is_overlooked(self) -> bool:
-        """Whoever cancelled it will not see a failure either."""
+        """Whether nobody sees a failure: nobody has looked, or the future was cancelled."""
         return self.cancelled() or not self.looked_at
 
     def set_exception(self, exception: Any, /) -> None:
         super().set_exception(exception)
-        super().exception()  # Not asyncio, at the future's end, but `flush` reports what nobody has looked at.
+        super().exception()  # `flush` reports failures that nobody has looked at, not asyncio at the future's end.
 
 
 @dataclass(slots=True, eq=False)
 class LoopRows(RowBatch):
     deliveries: list[AsyncDelivery[RecordMetadata]] = field(default_factory=list)
-    """Of each row."""
+    """The future of each row."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     def add(self, row: Row) -> AsyncDelivery[RecordMetadata]:
@@ -110,9 +110,9 @@ class AsyncSender(SendErrands[AsyncBrokers, LoopRows]):
         self.check_loop = brokers.check_loop
         self._tasks: set[asyncio.Task[None]] = set()
         self.room = asyncio.Lock()
-        """Held by the first of those who wait for room: woken all at once, thousands would plan for each answer."""
+        """The lock of the first task that waits for room: woken all at once, thousands would plan for each answer."""
         self._progress = asyncio.Event()
-        """Set and cleared at once: whoever waits looks again."""
+        """Set and cleared at once: tasks that wait look again."""
         self._timer: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
 
@@ -129,13 +129,13 @@ class AsyncSender(SendErrands[AsyncBrokers, LoopRows]):
                 "this producer was never closed, and its event loop has ended: nobody waits for an answer"
             )
             for batch in lost:
-                with suppress(RuntimeError):  # A loop that is closed calls nobody back.
+                with suppress(RuntimeError):  # A closed loop runs no callbacks.
                     batch.failed(error)
 
     # -- what the producer asks --------------------------------------------------------------------------------------
 
     async def wait_for_room(self, size_bytes: int) -> None:
-        """Until `size_bytes` fit. Raises LocalError when closed, StalledError."""
+        """Wait until `size_bytes` fit. Raises LocalError when closed, StalledError."""
         async with self.room:
             while not self.closed and not self.in_flight.has_room(size_bytes):
                 self.in_flight.accumulator.close_batches()
@@ -158,12 +158,12 @@ class AsyncSender(SendErrands[AsyncBrokers, LoopRows]):
         self.in_flight.time_warnings.sum_up()
 
     def refuse(self) -> None:
-        """Take nothing more, and tell those who wait for room."""
+        """Take nothing more, and wake the tasks that wait for room."""
         self.closed = True
         self._moved()
 
     async def end(self) -> None:
-        """Give up what is left, and end the connections. Safe to call again."""
+        """Give up the batches that are left, and end the connections. Safe to call again."""
         self.ended = True
         self._break(LocalError("this producer was closed before all was written: its close was cancelled"))
         for timer in (self._timer, self._watching):
@@ -180,7 +180,7 @@ class AsyncSender(SendErrands[AsyncBrokers, LoopRows]):
     # -- planning ----------------------------------------------------------------------------------------------------
 
     def plan(self) -> None:
-        """Start what is due, and see to it that what is due later is started then."""
+        """Start the batches that are due, and set timers for those that are due later."""
         if self.broken is not None:
             return
         while (due := self.in_flight.due(now_ms())).send or due.expired:
@@ -196,7 +196,7 @@ class AsyncSender(SendErrands[AsyncBrokers, LoopRows]):
         task.add_done_callback(partial(self._done, when_cancelled))
 
     def _done(self, when_cancelled: Callable[[], object], task: asyncio.Task[None]) -> None:
-        """A task may be cancelled before it has begun: it says nothing then."""
+        """Note that the task has ended. A task that is cancelled before it has begun reports nothing itself."""
         self._tasks.discard(task)
         if task.cancelled():
             when_cancelled()
@@ -229,7 +229,7 @@ class AsyncSender(SendErrands[AsyncBrokers, LoopRows]):
             self._watching = asyncio.get_running_loop().call_later(interval_ms / 1000, self._watch)
 
     def _break(self, error: HeadraceError) -> None:
-        """Tell everybody that nothing moves any more, once."""
+        """Tell all futures and waiters that nothing moves any more, once."""
         lost = self.in_flight.accumulator.waiting_batches()
         if self.broken is not None or not lost:
             return
@@ -240,7 +240,7 @@ class AsyncSender(SendErrands[AsyncBrokers, LoopRows]):
         self._moved()
 
     def _tell(self, outcomes: list[Outcome]) -> None:
-        """What has come of batches on channels."""
+        """Carry out the outcomes of batches on channels."""
         for outcome in outcomes:
             self._carry_out(outcome)
         self.plan()

@@ -24,17 +24,17 @@ from headrace.core.records.header import NOT_IDEMPOTENT, Compression, ProducerNu
 from headrace.core.records.small_batches import are_few, encode_rows
 
 BATCH_OVERHEAD_BYTES = 2560
-"""Header, Arrow's message metadata, the padding of 15 buffers to 64 bytes each and of the batch to 64."""
+"""The bytes of the header, Arrow's message metadata, the padding of 15 buffers to 64 bytes and of the batch to 64."""
 ROW_OVERHEAD_BYTES = 21
-"""Three 4-byte ends (key, value, headers), the timestamp, and a byte for both validity bits."""
+"""The bytes of three 4-byte ends (key, value, headers), the timestamp, and a byte for both validity bits."""
 HEADER_OVERHEAD_BYTES = 9
 
 Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
-"""Key, value, timestamp in ms, headers. A plain tuple: millions are made, and none is kept."""
+"""The key, value, timestamp in ms and headers. It is a plain tuple: millions are made, and none is kept."""
 
 
 def row_bytes(row: Row) -> int:
-    """Upper bound of what the row adds to its batch."""
+    """Return an upper bound of the bytes that the row adds to its batch."""
     key, value, _, headers = row
     size = ROW_OVERHEAD_BYTES
     if key is not None:
@@ -48,35 +48,35 @@ def row_bytes(row: Row) -> int:
 
 @dataclass(slots=True, eq=False)
 class RowBatch(ABC):
-    """What `send` fills. Whoever makes one adds `add`, which gives each row its delivery."""
+    """A batch that `send` fills. Each face's class has `add`, which gives each row its delivery."""
 
     partition: TopicPartition
     opened_ms: int
     size_bytes: int = BATCH_OVERHEAD_BYTES
     attempts: int = 0
     sent_ms: int = 0
-    """When the first attempt began."""
+    """The time when the first attempt began."""
     attempt_ms: int = 0
-    """When the last one did."""
+    """The time when the last attempt began."""
     number: int = 0
-    """Its place among all batches of its partition."""
+    """The place of the batch among all batches of its partition."""
     numbers: ProducerNumbers = NOT_IDEMPOTENT
-    """By which a broker knows it again (`sequences`)."""
+    """The numbers by which a broker recognizes the batch (`accumulator.Sequences`)."""
     times_seen: bool = False
-    """Somebody has looked whether its writer is to be warned of their times."""
+    """Whether the times of the records were checked for a warning to their writer."""
     may_be_written: bool = False
-    """An attempt was not answered, or not so that this is sure."""
+    """Whether an attempt may have written it: one had no answer, or none that says for sure."""
     record_count: int = 0
     _is_torn: bool = False
-    """A row is being added, or somebody was interrupted while he did so: then it is no row."""
+    """Whether a row is being added, or an interrupt has stopped that: such a row does not count."""
     _values: list[bytes | None] = field(default_factory=list)
     _times_ms: list[int] = field(default_factory=list)
     _keys: list[bytes | None] = field(default_factory=list)
-    """Shorter than the values, or empty, where the last rows have no key; so are the headers."""
+    """The keys: shorter than the values, or empty, where the last rows have no key; so are the headers."""
     _headers: list[Headers] = field(default_factory=list)
 
     def append(self, row: Row) -> int:
-        """Its number in the batch."""
+        """Add the row, and return its number in the batch."""
         key, value, timestamp_ms, headers = row
         number = self.record_count
         if self._is_torn:
@@ -100,7 +100,7 @@ class RowBatch(ABC):
         self._is_torn = False
 
     def encoded(self, compression: Compression) -> list[bytes | memoryview]:
-        """Its bytes, in pieces. Raises what `encode_batch` does, and what its values may be wrong about."""
+        """Return the bytes of the batch, in pieces. Raises what `encode_batch` does, and errors of wrong values."""
         if self._is_torn:
             self._mend()
         values: Any = self._values
@@ -114,7 +114,7 @@ class RowBatch(ABC):
         return times_in(memoryview(array("q", self._times_ms)))
 
     def records(self) -> Any:
-        """A pyarrow.RecordBatch of RECORD_SCHEMA."""
+        """Return the rows as a pyarrow.RecordBatch of RECORD_SCHEMA."""
         keys, headers = self._keys, self._headers
         some_keys = bytes_array(keys + [None] * (self.record_count - len(keys))) if keys else None
         some_headers = headers + [()] * (self.record_count - len(headers)) if headers else None
@@ -122,28 +122,28 @@ class RowBatch(ABC):
         return record_columns(bytes_array(self._values), some_keys, timestamps_ms=times_ms, headers=some_headers)
 
     def forget_rows(self) -> None:
-        """Everything is told: what holds on to a delivery does not hold its neighbours' bytes."""
+        """Drop the rows after their outcome is told: a delivery that is kept does not keep the bytes of others."""
         self._values, self._times_ms, self._keys, self._headers = [], [], [], []
 
     @abstractmethod
     def delivered(self, base_offset: int) -> None:
-        """It is written, its first row at `base_offset` (-1: nobody said where)."""
+        """Tell that the batch is written, with its first row at `base_offset` (-1: no broker said where)."""
 
     @abstractmethod
     def failed(self, error: HeadraceError) -> None: ...
 
     @abstractmethod
     def overlooked(self) -> int:
-        """How many failures nobody has asked for."""
+        """Return the number of failures that nobody has asked for."""
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether telling runs what somebody else has written."""
+        """Whether telling the outcome runs callbacks of the user."""
         return False
 
 
 class ColumnsFuture(Protocol):
-    """What `send_batch` gives to its caller."""
+    """The future that `send_batch` gives to its caller."""
 
     @property
     def is_overlooked(self) -> bool: ...
@@ -156,13 +156,13 @@ class ColumnsFuture(Protocol):
 
 @dataclass(slots=True, eq=False)
 class ColumnsDelivery:
-    """Gathers the batches that one `send_batch` became: its caller expects them, the sender settles them."""
+    """The batches of one `send_batch`, gathered: its caller expects them, the sender settles them."""
 
     future: ColumnsFuture
     written: list[BatchMetadata] = field(default_factory=list)
     error: HeadraceError | None = None
     _waiting: int = 1
-    """Batches that have neither arrived nor failed, and one for the caller who may still add some."""
+    """The number of batches that have neither arrived nor failed, and one for the caller, which may still add some."""
     _lock: Lock = field(default_factory=Lock)
 
     def expect(self) -> None:
@@ -174,9 +174,9 @@ class ColumnsDelivery:
             self._waiting -= 1
             if self._waiting:
                 return
-        if self.future.done():  # Cancelled: nobody waits for it.
+        if self.future.done():  # It was cancelled: nobody waits for it.
             return
-        with suppress(SystemExit):  # Of a callback: it would end a thread that others need.
+        with suppress(SystemExit):  # A callback may raise it, and it would end a thread that others need.
             if self.error is None:
                 self.future.set_result(tuple(sorted(self.written, key=attrgetter("partition", "base_offset"))))
             else:

@@ -32,35 +32,36 @@ from headrace.core.records.arrays import (
 from headrace.core.records.columns import RECORD_SCHEMA, record_columns
 
 ITERATOR_ROWS_MAX = 1 << 16
-"""Rows that `send_batch` takes from an iterator at a time, or fewer where they reach its bytes first."""
+"""The number of rows that `send_batch` takes from an iterator at a time; fewer where they reach its bytes first."""
 
 
 _TIMES_REMEDY = "give whole milliseconds since 1970-01-01 UTC, or datetimes"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
-"""Of what is told apart by their values alone: a duration, True and "5" are no time."""
+"""The types of numbers, whose values alone say whether they are times; a duration, True and "5" are none."""
 _PARTS_PER_MS = {"us": 1_000, "ns": 1_000_000}
 _BLOCK_ROWS = 1 << 14
-"""Sizes of so many rows are looked at together: they stay in the processor's cache."""
+"""The number of rows whose sizes are computed together: they stay in the processor's cache."""
 _MOMENTS = (date, np.datetime64)
-"""A date alone is refused: it does not say where on Earth that day is."""
+"""The types of moments. A date alone is refused: it does not say where on Earth that day is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What `send_batch` was given, checked. It becomes records a piece at a time: columns that the user did not give
-    (times, headers) are made for a piece only, in memory that the next piece takes over."""
+    """The columns that `send_batch` was given, checked. They become records a piece at a time: columns that the user
+    did not give (times, headers) are made for a piece only, in memory that the next piece takes over.
+    """
 
     values: Any
     keys: Any
-    """Arrow arrays of binary; no keys are None."""
+    """The keys, an Arrow array of binary as the values are; None: no record has a key."""
     times_ms: Any
-    """One for all, or an Arrow array of int64."""
+    """One time for all records, or an Arrow array of int64."""
     headers: Any = None
     """An Arrow array of HEADERS_TYPE; None: no record has any."""
 
     @classmethod
     def of(cls, records: Any) -> Self:
-        """A pyarrow.RecordBatch of RECORD_SCHEMA."""
+        """Take the columns of a pyarrow.RecordBatch of RECORD_SCHEMA."""
         keys, values, times_ms, headers = records.columns
         keys = None if keys.null_count == len(keys) else keys
         return cls(values, keys, times_ms, headers if len(headers.flatten()) else None)
@@ -69,7 +70,7 @@ class Columns:
         return len(self.values)
 
     def records(self, start: int = 0, rows: int | None = None) -> Any:
-        """A pyarrow.RecordBatch of RECORD_SCHEMA."""
+        """Return rows as a pyarrow.RecordBatch of RECORD_SCHEMA."""
         times = self.times_ms
         return record_columns(
             self.values.slice(start, rows),
@@ -79,13 +80,13 @@ class Columns:
         )
 
     def pieces(self, piece_bytes: int) -> Iterator[Any]:
-        """Records in pieces of about this size, so that a long column never waits in memory twice."""
+        """Yield the records in pieces of about this size, so that a long column never waits in memory twice."""
         nbytes = sum(column.nbytes for column in (self.values, self.keys, self.headers) if column is not None)
         rows = min(len(self), max(1, len(self) * piece_bytes // max(1, nbytes)))
         if not rows:
             return
         one_time = isinstance(self.times_ms, int)
-        # What the user did not give is the same in every piece.
+        # Columns that the user did not give are the same in every piece.
         same = record_columns(pa.nulls(rows), timestamps_ms=self.times_ms if one_time else 0)
         for start in range(0, len(self), rows):
             values = self.values.slice(start, rows)
@@ -99,7 +100,7 @@ class Columns:
             yield pa.RecordBatch.from_arrays(given, schema=RECORD_SCHEMA)
 
     def large_rows(self, limit_bytes: int) -> list[int]:
-        """Rows whose upper bound is above this."""
+        """Return the rows whose upper bound is above this limit."""
         found: list[int] = []
         for start in range(0, len(self), _BLOCK_ROWS):
             keys = None if self.keys is None else self.keys.slice(start, _BLOCK_ROWS)
@@ -112,7 +113,9 @@ class Columns:
 
 
 def checked_columns(values: Any, keys: Any, timestamps_ms: Any, now_ms: int) -> Columns:
-    """Values and keys are lists, Arrow arrays or table columns, pandas Series or NumPy arrays of text or bytes;
+    """Return the arguments of `send_batch` as checked columns.
+
+    Values and keys are lists, Arrow arrays or table columns, pandas Series or NumPy arrays of text or bytes;
     `timestamps_ms` is None (now), a number or a time, or a column of such. Raises TypeError for other types,
     ValueError for columns of different lengths, LocalError for times before 1970.
     """
@@ -141,7 +144,7 @@ def _check_times(times: npt.NDArray[np.int64]) -> None:
 
 
 def check_column(name: str, column: Any) -> None:
-    """Raises TypeError with the remedy for a record, a table or a collection where one column is needed."""
+    """Raise TypeError with the remedy for a record, a table or a collection where one column is needed."""
     kind = type(column)
     if column is None and name == "values":
         raise TypeError("values is None: give a column of them, for example [b'a', None] (a None in it is a tombstone)")
@@ -157,16 +160,16 @@ def check_column(name: str, column: Any) -> None:
 
 
 def milliseconds(timestamps_ms: Any) -> Any:
-    """One time for all as int; a column of times as an Arrow array of int64, one of numbers as an Arrow array.
+    """Return one time for all as int, a column of times as an Arrow array of int64, one of numbers as an Arrow array.
 
-    Datetimes without a zone are local time, as Python has it; without a zone Arrow's, NumPy's and pandas' are UTC.
+    Python's datetimes without a zone are local time; those of Arrow, NumPy and pandas without a zone are UTC.
     """
     check_column("timestamps_ms", timestamps_ms)
     if not isinstance(timestamps_ms, Iterable):
         return as_timestamp_ms(timestamps_ms, "timestamps_ms")
     times = _times(timestamps_ms)
     kind = times.type
-    if not isinstance(kind, pa.BaseExtensionType):  # What pandas' periods store says not when they are.
+    if not isinstance(kind, pa.BaseExtensionType):  # The stored numbers of pandas' periods are no times.
         kind = stored_kind(kind)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return _moments_ms(entries_of(times, lambda plain: plain))
@@ -176,7 +179,7 @@ def milliseconds(timestamps_ms: Any) -> Any:
 
 
 def _moments_ms(moments: Any) -> Any:
-    """Rounded down. Raises LocalError for times that 64 bits of milliseconds do not hold."""
+    """Return milliseconds, rounded down. Raises LocalError for times that 64 bits of milliseconds do not hold."""
     kind = moments.type
     parts = _PARTS_PER_MS.get(kind.unit) if pa.types.is_timestamp(kind) else None
     if parts is not None:
@@ -188,7 +191,7 @@ def _moments_ms(moments: Any) -> Any:
 
 
 def _times(column: Any) -> Any:
-    """An Arrow column of whatever it is."""
+    """Return any column of times as an Arrow column."""
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return column
     if not isinstance(column, Sized):
@@ -207,7 +210,7 @@ def _times(column: Any) -> Any:
 
 
 def _known_unit(moments: npt.NDArray[np.datetime64]) -> npt.NDArray[np.datetime64]:
-    """In milliseconds: Arrow knows no hours and no weeks. Raises LocalError where NumPy would wrap around."""
+    """Return moments in milliseconds: Arrow knows no hours or weeks. Raises LocalError if NumPy would wrap around."""
     whole = moments.astype("datetime64[ms]")
     unit, _ = np.datetime_data(moments.dtype)
     if (
@@ -219,7 +222,7 @@ def _known_unit(moments: npt.NDArray[np.datetime64]) -> npt.NDArray[np.datetime6
 
 
 def row_sizes(values: Any, keys: Any) -> npt.NDArray[np.int64]:
-    """Upper bound of what each row without headers adds to its batch."""
+    """Return an upper bound of the bytes that each row without headers adds to its batch."""
     sizes = np.full(len(values), ROW_OVERHEAD_BYTES, np.int64)
     for column in (values, keys):
         if column is not None and column.null_count < len(column):
@@ -228,7 +231,7 @@ def row_sizes(values: Any, keys: Any) -> npt.NDArray[np.int64]:
 
 
 def by_partition(records: Any, partitions: npt.NDArray[Any]) -> Iterator[tuple[int, Any]]:
-    """`records` sorted apart: one batch per partition that occurs, rows in their old order."""
+    """Yield `records` by partition: one batch for each partition that occurs, with the rows in their old order."""
     order = np.argsort(partitions, kind="stable")
     gathered, sorted_partitions = records.take(number_array(order)), partitions[order]
     starts = np.flatnonzero(np.diff(sorted_partitions, prepend=sorted_partitions[0] - 1))
@@ -237,7 +240,7 @@ def by_partition(records: Any, partitions: npt.NDArray[Any]) -> Iterator[tuple[i
 
 
 def cut(records: Any, batch_bytes: int) -> Iterator[tuple[Any, int]]:
-    """`records` in slices whose upper bound, header included, is at most `batch_bytes`, with that bound.
+    """Yield `records` in slices whose upper bound, header included, is at most `batch_bytes`, with that bound.
 
     A single row over the limit comes alone, with a bound over the limit: the caller refuses it by its exact size.
     """
@@ -253,7 +256,7 @@ def cut(records: Any, batch_bytes: int) -> Iterator[tuple[Any, int]]:
 
 
 def _bounds(records: Any) -> Callable[[int], int]:
-    """Upper bound of all rows before a row: from where Arrow has their ends, so that no length is ever computed."""
+    """Return the upper bound of all rows before a row, from the ends that Arrow has: no length is ever computed."""
     ends_of: list[Any] = [_ends(records.column("value")), _ends(records.column("key"))]
     headers = records.column("headers")
     if len(headers.flatten()):
@@ -267,7 +270,7 @@ def _bounds(records: Any) -> Callable[[int], int]:
 
 
 def _header_ends(column: Any) -> npt.NDArray[np.int64]:
-    """The same of headers: upper bound of the bytes of all rows before each, and at last of all."""
+    """Return the upper bound of the headers' bytes of all rows before each row, and at last of all rows."""
     entries = column.values
     before = np.zeros(len(entries) + 1, np.int64)
     for name in ("name", "value"):
@@ -279,7 +282,7 @@ def _header_ends(column: Any) -> npt.NDArray[np.int64]:
 
 
 def _ends(column: Any) -> memoryview | None:
-    """Where each entry of a binary column begins, and at last where they all end; None where there are only nulls."""
+    """Return the begin of each entry of a binary column, and at last the end of all; None for a column of nulls."""
     if column.null_count == len(column):
         return None
     return memoryview(column.buffers()[1]).cast("B").cast("i")[column.offset :]
@@ -289,14 +292,14 @@ _END = object()
 
 
 def is_iterated(column: Any) -> bool:
-    """Whether `column` gives its entries one by one: a generator, a map, a dictionary's view; no list and no array."""
+    """Return whether `column` gives entries one by one: a generator, a map, a dictionary's view; no list, no array."""
     return isinstance(column, Iterable) and not hasattr(column, "__getitem__")
 
 
 def column_pieces(values: Any, keys: Any, timestamps_ms: Any, *, piece_bytes: int) -> Iterator[tuple[Any, Any, Any]]:
-    """`values`, `keys` and `timestamps_ms` in pieces of equal lengths.
+    """Yield `values`, `keys` and `timestamps_ms` in pieces of equal lengths.
 
-    Raises ValueError where one ends before the others; what came before has been given out by then.
+    Raises ValueError where one ends before the others; the pieces before have been given out by then.
     """
     check_column("values", values)
     check_column("keys", keys)
@@ -323,7 +326,7 @@ def column_pieces(values: Any, keys: Any, timestamps_ms: Any, *, piece_bytes: in
 
 
 def _some(entries: Iterator[Any], piece_bytes: int) -> list[Any]:
-    """The next entries: `ITERATOR_ROWS_MAX`, or fewer where they have `piece_bytes` before."""
+    """Return the next entries: `ITERATOR_ROWS_MAX`, or fewer where they have `piece_bytes` before that."""
     piece: list[Any] = []
     size = 0
     for entry in islice(entries, ITERATOR_ROWS_MAX):
@@ -335,7 +338,7 @@ def _some(entries: Iterator[Any], piece_bytes: int) -> list[Any]:
 
 
 def _entries(column: Any) -> Iterator[Any]:
-    """As Python values."""
+    """Return the entries of a column as Python values."""
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         return iter(column)
     starts = range(0, len(column), ITERATOR_ROWS_MAX)

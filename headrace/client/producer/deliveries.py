@@ -31,11 +31,11 @@ class Carrier(Protocol):
     """The stream that a batch's answer comes by."""
 
     def wait_with(self, is_done: Callable[[], bool], wait: Callable[[], None], timeout_s: float | None) -> None:
-        """Return when `is_done`, or `wait` does; it may be read from meanwhile."""
+        """Return when `is_done`, or when `wait` returns; this thread may read the stream meanwhile."""
 
 
 class Delivery(Future[RecordMetadata]):
-    """The future of one record. What is sent cannot be called back: `cancel` gives False."""
+    """The future of one record. A record that is sent cannot be called back: `cancel` gives False."""
 
     __slots__ = ("_batch", "_row")
 
@@ -63,7 +63,7 @@ class Delivery(Future[RecordMetadata]):
         self.call(fn)
 
     def call(self, callback: _Callback) -> None:
-        """What it raises is logged and forgotten, as futures have it."""
+        """Call the callback. Its error is logged and forgotten, as `concurrent.futures` does."""
         try:
             callback(self)
         except Exception:
@@ -119,11 +119,11 @@ class Delivery(Future[RecordMetadata]):
 class ThreadRows(RowBatch):
     condition: Condition = field(default_factory=Condition)
     outcome: int | HeadraceError | None = None
-    """Offset of the first record (-1: nobody said where), or why they were not written; None until that is known."""
+    """The offset of the first record (-1: no broker said where), or the error; None until the outcome is known."""
     looked_at: set[int] = field(default_factory=set)
-    """Rows whose outcome somebody has asked for, or waits for."""
+    """The rows whose outcome a thread has asked for, or waits for."""
     waiters: dict[Delivery, list[Any]] = field(default_factory=dict)
-    """Those of `concurrent.futures.wait`, by whom they wait for."""
+    """The waiters of `concurrent.futures.wait`, by the delivery that they wait for."""
     callbacks: list[tuple[_Callback, Delivery]] = field(default_factory=list)
     carrier_of: Callable[[TopicPartition], Carrier | None] = lambda _: None
 
@@ -131,7 +131,7 @@ class ThreadRows(RowBatch):
         return Delivery(self, self.append(row))
 
     def wait(self, row: int, timeout_s: float | None) -> int | HeadraceError:
-        """The outcome. Raises TimeoutError."""
+        """Wait for the outcome and return it. Raises TimeoutError."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self.looked_at.add(row)
         carrier = self.carrier_of(self.partition)

@@ -46,9 +46,9 @@ from headrace.core.records.header import NO_PRODUCER
 from headrace.core.records.time_rules import Reason, Strange
 
 PRODUCER_PIPELINE_BATCHES_MAX = 8
-"""Batches of one partition that a producer has on their way over a session: enough that neither side waits."""
+"""The number of batches of one partition that are on their way over a session: enough that neither side waits."""
 FAILED_BATCHES_KEPT_MAX = 100
-"""Failures that `flush` can still report; of older ones only their futures know."""
+"""The number of failures that `flush` can still report; older ones are known to their futures alone."""
 
 
 _log = logging.getLogger("headrace.client")
@@ -66,12 +66,12 @@ class _Seen:
 class TimeWarnings:
     _counted: Counter[_Seen] = field(default_factory=Counter)
     _told: dict[_Seen, int] = field(default_factory=dict)
-    """How many had been counted when it was last told."""
+    """The count at the last warning."""
     _retention_ms: dict[str, int | None] = field(default_factory=dict)
-    """By topic, as it was when its records were looked at."""
+    """The retention by topic, as it was when its records were looked at."""
 
     def look(self, layout: TopicLayout | None, times: RecordTimes, now_ms: int) -> None:
-        """These are about to be written to that topic, for the first time; `now_ms` is since 1970."""
+        """Look at records that are about to be written to the topic for the first time; `now_ms` is since 1970."""
         if layout is None or layout.time_rules is None:
             return
         for reason, records in layout.time_rules.strange([times], now_ms):
@@ -82,7 +82,7 @@ class TimeWarnings:
                 self._tell(seen)
 
     def sum_up(self) -> None:
-        """Tell of those that came after the first sentence."""
+        """Warn of records that came after the first warning."""
         for seen, count in [*self._counted.items()]:
             if count > self._told.get(seen, 0):
                 self._tell(seen, " in all")
@@ -94,20 +94,20 @@ class TimeWarnings:
 
 
 class Arrived(NamedTuple):
-    """It is as safe as its acks ask for."""
+    """An acknowledged batch: it is as safe as its acks ask for."""
 
     batch: Batch
     base_offset: int
 
 
 class Refused(NamedTuple):
-    """A channel is over, or a request has failed. The error is that of the first batch; those behind it go after it."""
+    """The end of a channel, or a failed request. The error is that of the first batch; the others go after it."""
 
     partition: TopicPartition
     error: HeadraceError
     batches: list[Batch]
     may_be_written: bool
-    """Else none of them is, by this attempt, nor ever will be."""
+    """Whether this attempt may have written batches. False: it has written none, and never will."""
 
     @classmethod
     def request(cls, batch: Batch, error: HeadraceError) -> "Refused":
@@ -120,7 +120,7 @@ _LEAVE_OPEN = (NotLeaderError, StorageFailedError, RequestTimedOutError)
 
 
 def leaves_open(error: HeadraceError) -> bool:
-    """Whether what a broker answers so may be written all the same (docs/protocol.md, "Problems")."""
+    """Return whether a batch with this error may be written all the same (docs/protocol.md, "Problems")."""
     is_brokers = isinstance(error, RemoteError) and type(error) is not RemoteError
     return not is_brokers or isinstance(error, _LEAVE_OPEN)
 
@@ -130,7 +130,7 @@ _MISNUMBERED = (OutOfOrderSequenceError, FencedProducerError)
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """To be put back: the first of them has failed by `error`; without one, it was only late."""
+    """Batches to put back: the first of them has failed by `error`; without one, it was only late."""
 
     batches: Sequence[Batch]
     error: HeadraceError | None = None
@@ -140,15 +140,15 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to be done about an outcome, in this order."""
+    """The steps to take for an outcome, in this order."""
 
     forget: str | None = None
-    """A topic whose metadata is to be read again."""
+    """The topic whose metadata is to be read again."""
     again: Again | None = None
     failed: tuple[Batch, HeadraceError] | None = None
-    """To be told, then `given_up`."""
+    """The batch whose failure is to be told; then `given_up`."""
     delivered: tuple[Batch, int] | None = None
-    """To be told, with its base offset (-1: nobody said), then `arrived`."""
+    """The batch whose success is to be told, with its base offset (-1: no broker said where); then `arrived`."""
 
 
 class InFlight(Generic[Rows]):
@@ -159,7 +159,7 @@ class InFlight(Generic[Rows]):
         trouble: Trouble,
         newest: Callable[[str], TopicLayout | None] = lambda _: None,
     ) -> None:
-        """`newest` gives what is known of a topic."""
+        """Begin with nothing on its way. `newest` gives the known metadata of a topic."""
         timeout_ms = options.delivery_timeout_ms
         self._random = Random()
         self._options = options
@@ -179,7 +179,7 @@ class InFlight(Generic[Rows]):
         self._looked_ms = 0
 
     def has_room(self, size_bytes: int) -> bool:
-        """A record larger than the buffer waits for all others."""
+        """Return whether a record fits into the buffer; one larger than the buffer waits for all others."""
         buffered = self.accumulator.buffered_bytes
         return not buffered or buffered + size_bytes <= self._options.buffer_bytes
 
@@ -187,9 +187,9 @@ class InFlight(Generic[Rows]):
         return self.accumulator.due(now_ms)
 
     def encoded(self, batch: Batch) -> Buffers:
-        """Raises HeadraceError, and nothing else: it cannot be sent, and is to be given up.
+        """Return the bytes of the batch, and warn of strange times when it goes for the first time.
 
-        Whoever wrote records with strange times is warned, the first time that they go.
+        Raises HeadraceError, and nothing else: the batch cannot be sent, and is to be given up.
         """
         try:
             if not batch.times_seen:
@@ -223,7 +223,7 @@ class InFlight(Generic[Rows]):
         self.accumulator.arrived(batch)
 
     def decide(self, batch: Batch, error: HeadraceError, now_ms: int) -> TryAgain | StopTrying:
-        """Then `put_back` or `given_up`."""
+        """Decide what becomes of a failed batch; the caller then calls `put_back` or `given_up`."""
         batch.attempts += 1
         if isinstance(error, _MISNUMBERED) and batch.may_be_written:
             return StopTrying(_left_open(batch, error))
@@ -237,25 +237,25 @@ class InFlight(Generic[Rows]):
             self.accumulator.renumber(again.batches[0])
 
     def pipeline(self, partition: TopicPartition) -> None:
-        """A channel is open to its leader. Of an idempotent producer a broker must know each batch again."""
+        """Allow more batches in flight, as a channel is open; an idempotent producer's are as many as brokers know."""
         is_idempotent = self._options.is_idempotent
         depth = PRODUCER_BATCHES_REMEMBERED if is_idempotent else PRODUCER_PIPELINE_BATCHES_MAX
         self.accumulator.pipeline(partition, depth)
 
     def given_up(self, batch: Batch, error: HeadraceError) -> None:
-        """Its deliveries have been told."""
+        """Take out a batch whose deliveries have been told its failure."""
         self.watchdog.moved()
         self.accumulator.given_up(batch, error)
         self._failed.append((batch, error))
 
     def raise_overlooked(self) -> None:
-        """Raises the first failure that nobody has looked at, once."""
+        """Raise the first failure that nobody has looked at, once."""
         overlooked = self.overlooked()
         if overlooked is not None:
             raise overlooked
 
     def overlooked(self) -> HeadraceError | None:
-        """The first failure that nobody has looked at, told once."""
+        """Return the first failure that nobody has looked at, once."""
         counted = [(batch.overlooked(), error) for batch, error in self._failed]
         self._failed.clear()
         overlooked = [(count, error) for count, error in counted if count]
@@ -267,7 +267,10 @@ class InFlight(Generic[Rows]):
         )
 
     def stalled(self, now_ms: int) -> StalledError | None:
-        """Tells of requests that have no answer, too. May be asked at any time, and looks once a second."""
+        """Return the error of a stalled producer, and warn of requests without an answer.
+
+        It may be called at any time, and looks once a second.
+        """
         if now_ms - self._looked_ms < CLIENT_STALL_CHECK_MS:
             return None
         self._looked_ms = now_ms

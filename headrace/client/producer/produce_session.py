@@ -1,8 +1,8 @@
 """A producer's sessions with leaders: on each channel, the batches of one partition, answered in their order. No I/O.
 
 `ProduceSession` has channels with any number of batches in flight. `ProduceSessions` knows which channel serves each
-partition, for both faces; a channel that is over goes as soon as that is heard, and the next batch opens another one,
-with the leader of that time.
+partition, for both faces; a channel that is over is dropped as soon as the client hears of it, and the next batch opens
+another one, with the leader of that time.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from headrace.core.frames.session_terms import ProduceTerms
 from headrace.core.log.epochs import NO_EPOCH
 
 LEADER_SILENT_MS = 1_000
-"""A leader that owes a producer an answer for longer may be none any more: another broker is asked who leads."""
+"""A leader that owes a producer an answer for longer may not lead any more: another broker is asked who leads."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +33,7 @@ class ProduceChannel:
     partition: TopicPartition
     leader_epoch: int
     pending: deque[Batch] = field(default_factory=deque)
-    """Sent and not answered, in order."""
+    """The batches that are sent and not answered, in order."""
     sent: int = 0
 
     def produce(self, batch: Batch, encoded: Buffers) -> list[bytes | bytearray | memoryview]:
@@ -44,13 +44,13 @@ class ProduceChannel:
 
 class ProduceSession(LeaderSession[ProduceChannel, Outcome]):
     def open(self, partition: TopicPartition, terms: ProduceTerms) -> tuple[ProduceChannel, bytes]:
-        """The channel, and what to send. Raises the error of a session that is over."""
+        """Return a new channel, and the bytes to send. Raises the error of a session that is over."""
         channel = ProduceChannel(self._number(), partition, terms.fence.leader_epoch or NO_EPOCH)
         self._channels[channel.number] = channel
         return channel, OpenProduce(channel.number, terms).pack()
 
     def oldest_ms(self) -> int | None:
-        """When the batch was sent that waits longest for its answer."""
+        """Return when the batch was sent that waits longest for its answer."""
         return min((c.pending[0].attempt_ms for c in self._channels.values() if c.pending), default=None)
 
     def is_silent(self, now_ms: int) -> bool:
@@ -65,7 +65,7 @@ class ProduceSession(LeaderSession[ProduceChannel, Outcome]):
         return [Arrived(channel.pending.popleft(), message.base_offset)]
 
     def _failed(self, channel: ProduceChannel, error: HeadraceError) -> list[Outcome]:
-        # What ends the whole session says nothing of its channels.
+        # An error that ends the whole session says nothing of its channels.
         may_be_written = self.error is not None or leaves_open(error)
         return [Refused(channel.partition, error, list(channel.pending), may_be_written)]
 
@@ -78,21 +78,21 @@ class ProduceSessions(KnownSessions[ProduceSession]):
         tell: Callable[[list[Outcome]], None],
         stopped: Callable[[str], None],
     ) -> None:
-        """`stopped` hears, in a sentence, that somebody from outside has ended the reading of answers."""
+        """Begin without channels. `stopped` is called with a sentence if the task that reads answers is cancelled."""
         super().__init__(brokers, ProduceSession)
         self._acks, self._tell, self._stopped = acks, tell, stopped
         self._channels: dict[TopicPartition, tuple[ProduceSession, ProduceChannel, StreamPort]] = {}
 
     def has_channel(self, partition: TopicPartition) -> bool:
-        """Whether there is one, which may be over by the time that something is sent."""
+        """Return whether the partition has a channel, which may be over by the time of the next message."""
         return partition in self._channels
 
     def carrier(self, partition: TopicPartition) -> Any:
-        """The stream that brings its answers, as its face opened it; None without a channel."""
+        """Return the stream with the partition's answers, as its face opened it; None without a channel."""
         return self._channels.get(partition, (None, None, None))[2]
 
     def produce(self, batch: Batch, encoded: Buffers) -> bool:
-        """Send it on the channel of its partition. False: there is none any more."""
+        """Send the batch on the channel of its partition. False: there is none any more."""
         with self._guard:
             session, channel, stream = self._channels.get(batch.partition, (None, None, None))
             if session is None or channel is None or stream is None or not session.is_open(channel):
@@ -101,7 +101,7 @@ class ProduceSessions(KnownSessions[ProduceSession]):
             return True
 
     def open(self, batch: Batch, encoded: Buffers) -> Errand[bool]:
-        """Send it as the first of a new channel; may connect. False: only requests lead to its partition just now."""
+        """Send the batch as the first of a new channel; may connect. False: only requests lead there just now."""
         partition = batch.partition
         layout = yield from self._brokers.layout_with(partition)
         url = self._leader_url(layout, partition.partition)

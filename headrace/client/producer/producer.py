@@ -55,7 +55,7 @@ class Producer(Writer):
         """Queue one record; the future gives its partition and offset, or raises why it was not acknowledged.
 
         Text is stored as UTF-8, a value of None is a tombstone. Without `partition` the user's partitioner chooses,
-        else the key's murmur2 hash as Kafka's clients compute it, else records without a key take turns. Waits while
+        else the key's murmur2 hash as Kafka's clients compute it, else records without a key take turns. It waits while
         the buffer is full, and for the metadata of a topic that is new to this producer. `timestamp_ms` may be a
         datetime: local time where it has no zone. Raises TypeError, UnknownTopicError, UnknownPartitionError and
         BatchTooLargeError at once.
@@ -74,7 +74,7 @@ class Producer(Writer):
                 batch = accumulator.new_rows(place, size, now_ms())
                 delivery = batch.add(row)
                 if self._options.linger_ms:
-                    sender.work.notify()  # It looks once the lock is free: nothing comes between the two.
+                    sender.work.notify()  # The sender looks when the lock is free, after the row is queued.
                 else:
                     sender.is_left = True
                 accumulator.put_rows(batch)
@@ -106,13 +106,13 @@ class Producer(Writer):
         return self._send_columns(topic, self._pieces(values, keys, timestamps_ms), partition)
 
     def send_records(self, topic: str, records: Any, *, partition: int | None = None) -> BatchesDelivery:
-        """As `send_batch`, of a pyarrow.RecordBatch that has the columns of a batch (RECORD_SCHEMA), headers too."""
+        """Do what `send_batch` does, for a pyarrow.RecordBatch with a batch's columns (RECORD_SCHEMA), headers too."""
         return self._send_columns(topic, [Columns.of(records)], partition)
 
     def send_whole(self, partition: TopicPartition, records: Any, size_bytes: int) -> BatchesDelivery:
-        """One record batch, as it is: `size_bytes`, which `divided` gives, is known to fit.
+        """Send one record batch, as it is: `size_bytes`, which `divided` gives, is known to fit.
 
-        Of its times nobody is warned: whoever stages them knows what topic they are for.
+        It does not warn of strange times: the stager, which knows the records' topic, does.
         """
         future = BatchesDelivery()
         delivery = ColumnsDelivery(future)
@@ -123,12 +123,12 @@ class Producer(Writer):
     def divided(
         self, topic: str, records: Any, partition: int | None = None
     ) -> Iterator[tuple[TopicPartition, Any, int]]:
-        """What `send_records` would write, batch by batch: partition, columns, upper bound of the bytes."""
+        """Yield the batches that `send_records` would write: partition, columns, upper bound of the bytes."""
         route = self._known_route(topic) or self._route(topic)
         return self._divided(route, Columns.of(records), partition)
 
     def layout(self, topic: str) -> TopicLayout:
-        """What is known of the topic; asks where nothing is. Raises UnknownTopicError."""
+        """Return the topic's metadata; ask a broker where it is not known. Raises UnknownTopicError."""
         return (self._known_route(topic) or self._route(topic)).layout
 
     def _send_columns(self, topic: str, pieces: Iterable[Columns], partition: int | None) -> BatchesDelivery:
@@ -172,7 +172,7 @@ class Producer(Writer):
             self._end()
 
     def _end(self) -> None:
-        """Close the sender. An interrupt leaves the finalizer, so that another call closes it."""
+        """Close the sender. An interrupt leaves the finalizer, so that another call closes the sender."""
         try:
             self._sender.close()
         except Exception:
@@ -196,7 +196,7 @@ class Producer(Writer):
         return self._brokers.run(self._new_route(self._brokers, self._sender, topic))
 
     def _wait_for_room(self, size_bytes: int) -> None:
-        """Under the lock: until `size_bytes` fit."""
+        """Wait until `size_bytes` fit. The caller holds the lock."""
         sender = self._sender
         while not sender.closed and not sender.in_flight.has_room(size_bytes):
             sender.in_flight.accumulator.close_batches()

@@ -1,8 +1,8 @@
-"""The sending of batches that are due, for threads and for an event loop: on which way they go, and what came of it.
+"""The sending of batches that are due, for threads and for an event loop: the way of each, and its outcome.
 
 A batch goes on the channel of its partition where there is one, else by an errand that finds the leader and opens one;
 where only other brokers lead to the leader, the errand carries the batch as a request. `SendErrands` is the base of
-`Sender` and `AsyncSender`, which start errands in the background, say when something is due, and tell those who wait.
+`Sender` and `AsyncSender`, which start errands in the background, say when a batch is due, and wake the waiters.
 `lock` guards `in_flight`; futures are resolved outside of it, before their batch leaves the accumulator, so that
 `flush` returns only after every future is done. No I/O.
 """
@@ -31,41 +31,41 @@ class SendErrands(ABC, Generic[B, Rows]):
 
     def __init__(self, brokers: B, options: ProducerOptions) -> None:
         self.closed = False
-        """Nothing more is taken."""
+        """Whether it takes no more records."""
         self.broken: HeadraceError | None = None
-        """Nothing moves any more."""
+        """The error after which nothing moves any more; None: all is well."""
         self._brokers, self._options = brokers, options
         self._sessions = ProduceSessions(brokers, options.acks, self._tell, self._cancelled)
         self._turns = brokers.new_turns(PRODUCER_REQUESTS_MAX)
         self._answered: set[Batch] = set()
-        """Batches whose deliveries are being told, by whoever has their answer."""
+        """The batches whose deliveries are being told, by the thread or task that has their answer."""
         self._refreshing: set[str] = set()
-        """Topics whose metadata is asked for."""
+        """The topics whose metadata is being read."""
 
     @abstractmethod
     def _start(self, errand: Errand[None], when_cancelled: Callable[[], object]) -> None:
-        """Carry it out in the background. `when_cancelled` is called where somebody else ends it."""
+        """Carry the errand out in the background. `when_cancelled` is called if the errand is cancelled."""
 
     @abstractmethod
     def _tell(self, outcomes: list[Outcome]) -> None:
-        """What has come of batches on channels: `_carry_out` each."""
+        """Take the outcomes of batches on channels: `_carry_out` each."""
 
     @abstractmethod
     def _cancelled(self, what: str) -> None:
-        """Somebody has ended, from outside, what the sentence names."""
+        """Note that a task was cancelled from outside; the sentence `what` names it."""
 
     @abstractmethod
     def _look_again(self) -> None:
-        """Something may be due by now."""
+        """Look again: a batch may be due by now."""
 
     @abstractmethod
     def _moved(self) -> None:
-        """Under the lock: a batch arrived or was given up."""
+        """Wake the waiters: a batch arrived or was given up. The caller holds the lock."""
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def _carry(self, batch: Batch) -> None:
-        """On the channel of its partition, or by an errand where there is none."""
+        """Send the batch on the channel of its partition, or by an errand where there is none."""
         partition = batch.partition
         if self._sessions.has_channel(partition):
             self._maybe_refresh(partition.topic)
@@ -74,7 +74,7 @@ class SendErrands(ABC, Generic[B, Rows]):
                 return
         with self.lock:
             may_go = self.in_flight.accumulator.may_go(batch)
-            if not may_go:  # The channel has just failed: what went before comes back too, and goes first.
+            if not may_go:  # The channel has just failed: earlier batches come back too, and go first.
                 self.in_flight.put_back(Again([batch]))
         if may_go:
             cancelled = partial(self._cancelled, f"a task that sends to {partition} was cancelled")
@@ -101,7 +101,7 @@ class SendErrands(ABC, Generic[B, Rows]):
         self._look_again()
 
     def _encoded(self, batch: Batch) -> Buffers | None:
-        """None: it cannot be, and was given up."""
+        """Return the bytes of the batch. None: it cannot be encoded, and was given up."""
         try:
             return self.in_flight.encoded(batch)
         except HeadraceError as error:
@@ -111,7 +111,7 @@ class SendErrands(ABC, Generic[B, Rows]):
     # -- metadata ----------------------------------------------------------------------------------------------------
 
     def _maybe_refresh(self, topic: str) -> None:
-        """Channels go on without metadata; but there may be more partitions by now."""
+        """Read old metadata again: channels go on without it, but there may be more partitions by now."""
         if topic not in self._refreshing and self._brokers.directory.fresh(topic, now_ms()) is None:
             self._ask(topic, self._refresh(topic))
 
@@ -123,7 +123,7 @@ class SendErrands(ABC, Generic[B, Rows]):
             self._refreshing.discard(topic)
 
     def _look_elsewhere(self) -> bool:
-        """Where a leader is silent, ask who leads by now, and go there. Whether one is."""
+        """Look up the present leader where a leader is silent, and go there. Return whether one is silent."""
         silent = self._sessions.look_elsewhere()
         for topic in silent - self._refreshing:
             self._ask(topic, self._search(topic))
@@ -176,7 +176,7 @@ class SendErrands(ABC, Generic[B, Rows]):
             self._moved()
 
     def _is_ours(self, batch: Batch) -> bool:
-        """Whether its deliveries are still to be told: each is told once."""
+        """Return whether the deliveries of the batch are still to be told: each is told once."""
         with self.lock:
             if self.broken is None:
                 self._answered.add(batch)

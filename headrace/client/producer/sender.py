@@ -4,7 +4,7 @@ A producer owns one `Sender` for its lifetime. A batch whose partition has no ch
 the leader and opens one; where only other brokers lead to the leader, the worker carries the batch as a request. Each
 outcome is told once, by the thread that reads the connection, or by a worker where callbacks run. Taking a batch and
 sending it on a channel is one step, under `_carrying`, so that no batch overtakes another; with `linger_ms=0` the
-caller takes it itself.
+thread that calls `send` takes the batch itself.
 
 `lock` guards `in_flight`; futures are resolved outside of it, before their batch leaves the accumulator, so that
 `flush` returns only after every future is done. Waiters raise `StalledError` where nothing moves any more; so does
@@ -39,18 +39,18 @@ class Sender(SendErrands[Brokers, ThreadRows]):
         self._make_lock()
         super().__init__(brokers, options)
         self.has_ended = False
-        """Its threads and connections end, also where `close` was interrupted while it flushed."""
+        """Whether its threads and connections end, also where `close` was interrupted while it flushed."""
         self.is_parents = False
-        """This is the child of a fork: what was sent is its parent's."""
+        """Whether this is the child of a fork: records that were sent are the parent's."""
         self._workers = Workers("headrace-produce", PRODUCER_REQUESTS_MAX)
         make_rows = partial(ThreadRows, carrier_of=self._sessions.carrier)
         self.in_flight = InFlight(options, make_rows, brokers.trouble, brokers.directory.newest)
         self._carrying = threading.Lock()
         self._is_searching, self._searched_ms = False, 0
         self._is_asleep = False
-        """The thread waits until it is notified, and looks at no clock."""
+        """Whether the thread waits until it is notified, and looks at no clock."""
         self.is_left = False
-        """Somebody has queued a batch that he is to send himself; where he was interrupted, the next one does."""
+        """Whether a thread has queued a batch that it must send itself; after an interrupt the next thread does it."""
         _senders.add(self)
         self._thread = threading.Thread(target=self._run, name="headrace-sender", daemon=True)
         self._thread.start()
@@ -58,12 +58,12 @@ class Sender(SendErrands[Brokers, ThreadRows]):
     def _make_lock(self) -> None:
         self.lock = threading.Lock()
         self.work = threading.Condition(self.lock)
-        """Something new to plan: the thread waits here."""
+        """The condition on which the thread waits for something new to plan."""
         self.progress = threading.Condition(self.lock)
-        """A batch arrived or was given up: `send` waits here for room, and `flush` for the end."""
+        """The condition that a batch arrived or was given up: `send` waits here for room, and `flush` for the end."""
 
     def wait_for_progress(self) -> None:
-        """Under the lock: until there may be some. Raises StalledError where there will be none."""
+        """Wait until there may be progress. Raises StalledError where there will be none. The caller holds the lock."""
         self._check()
         self.progress.wait(CLIENT_STALL_CHECK_MS / 1000)
 
@@ -94,7 +94,7 @@ class Sender(SendErrands[Brokers, ThreadRows]):
             self._brokers.close()
 
     def leave_to_parent(self) -> None:
-        """In the child of a fork: closed, with nothing to send. The old lock may be held by a thread that is gone."""
+        """Close the sender in the child of a fork, with nothing to send. A thread that is gone may hold its lock."""
         self._make_lock()
         self.closed = self.is_parents = True
         self.in_flight = InFlight(self._options, ThreadRows, self._brokers.trouble)
@@ -110,7 +110,7 @@ class Sender(SendErrands[Brokers, ThreadRows]):
             self._break(StalledError(f"the sending thread of this producer ended by {error!r}; make a new Producer"))
 
     def _step(self) -> bool:
-        """Start what is due, or wait for more. False: that was all."""
+        """Start the batches that are due, or wait for more. False: that was all."""
         if self.broken is not None:
             return False
         if not self._carry_due():
@@ -125,8 +125,8 @@ class Sender(SendErrands[Brokers, ThreadRows]):
         return True
 
     def send_now(self) -> None:
-        """Start what is due in the caller's own thread, where nobody else is at it: no other has to wake for it."""
-        with HeldInterrupts():  # What is taken must be sent.
+        """Start the batches that are due in the caller's thread, unless another one does: no other thread must wake."""
+        with HeldInterrupts():  # A batch that is taken must be sent.
             self.is_left = False
             if not self._carrying.acquire(blocking=False):
                 self._look_again()
@@ -135,7 +135,7 @@ class Sender(SendErrands[Brokers, ThreadRows]):
                 self._take_due()
             finally:
                 self._carrying.release()
-            if self._is_asleep:  # Somebody must look whether an answer comes in time.
+            if self._is_asleep:  # The thread must look whether an answer comes in time.
                 self._look_again()
 
     def _look_again(self) -> None:
@@ -156,7 +156,7 @@ class Sender(SendErrands[Brokers, ThreadRows]):
         return bool(due.send or due.expired)
 
     def _patience_s(self) -> float | None:
-        """Until something is due or the watchdog looks; None while there is nothing at all."""
+        """Return how long to wait until a batch is due or the watchdog looks; None while there is no batch."""
         accumulator = self.in_flight.accumulator
         if not accumulator.buffered_bytes:
             return None
@@ -174,7 +174,7 @@ class Sender(SendErrands[Brokers, ThreadRows]):
             self._break(stalled)
 
     def _check(self) -> None:
-        """Under the lock, by those who wait. Raises StalledError."""
+        """Raise StalledError where nothing moves any more. Waiters call it with the lock held."""
         if self.broken is None and not self._thread.is_alive() and not self.closed:
             self.broken = StalledError("the sending thread of this producer is gone; make a new Producer")
         stalled = self.broken or self.in_flight.stalled(now_ms())
@@ -182,7 +182,7 @@ class Sender(SendErrands[Brokers, ThreadRows]):
             raise as_raised(stalled)
 
     def _break(self, error: StalledError) -> None:
-        """Tell everybody that nothing moves any more, once."""
+        """Tell all futures and waiters that nothing moves any more, once."""
         with self.lock:
             if self.broken is not None:
                 return
@@ -195,14 +195,14 @@ class Sender(SendErrands[Brokers, ThreadRows]):
     # -- the workers, and the threads of connections ----------------------------------------------------------------
 
     def _start(self, errand: Errand[None], when_cancelled: Callable[[], object]) -> None:
-        """On a worker, which nobody cancels."""
+        """Carry the errand out on a worker, which nobody cancels."""
         self._workers.submit(partial(self._brokers.run, errand))
 
     def _cancelled(self, what: str) -> None:
         raise AssertionError(f"nobody cancels threads, but {what}")
 
     def _tell(self, outcomes: list[Outcome]) -> None:
-        """What has come of batches on channels."""
+        """Carry out the outcomes of batches on channels; workers do it where callbacks run."""
         for outcome in outcomes:
             batches = [outcome.batch] if isinstance(outcome, Arrived) else outcome.batches[:1]
             tell = partial(self._carry_out, outcome)

@@ -1,6 +1,6 @@
 """A writer of batches that become visible by one decision, for many tasks that share one batch (Spark's tasks).
 
-    each task:    Stager.stage(...) ... finish() ──> shares, to be told to whoever commits
+    each task:    Stager.stage(...) ... finish() ──> shares, to be told to the driver
     the driver:   Commits.commit(batch, shares of all tasks) ──> decided once, in all partitions soon after
 
 Staged records that are never committed are never seen. A writer's last batch may be committed again, with other stages
@@ -36,11 +36,11 @@ from headrace.core.staging.writers import WriterName
 from headrace.core.types import Offset, PartitionId, PartitionKey, TopicUid
 
 STAGE_BATCH_BYTES = 2 << 20
-"""Of a batch that is staged, where the topic takes as much: it is read again, and written a second time, as it is."""
+"""The size of a staged batch, where the topic takes as much: it is read again, and written a second time, as it is."""
 STAGE_BUFFER_BYTES = 64 << 20
-"""What one attempt gathers, for all partitions, before it is staged."""
+"""The bytes that one attempt gathers, for all partitions, before they are staged."""
 COMMIT_TIMEOUT_MS = 300_000
-"""A writer waits so long for its commit: for the decision, and until everything is in its partition."""
+"""The time that a writer waits for its commit: for the decision, and until everything is in its partition."""
 
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ _JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What one task has staged, in order. Small: it goes from the task to the driver."""
+    """The batches that one task has staged, in order. It is small: it goes from the task to the driver."""
 
     staging_uid: TopicUid
     shares: tuple[StagedShare, ...]
@@ -60,7 +60,7 @@ class Staged:
 
 
 class Commits:
-    """The way to a writer's coordinator. For the life of one query or job; connects to nobody yet."""
+    """The way to a writer's coordinator, for the life of one query or job. Making it connects to nobody yet."""
 
     def __init__(
         self,
@@ -80,14 +80,14 @@ class Commits:
         )
 
     def staging(self) -> Staging:
-        """Where its stages belong. The first writer of a cluster waits until the topics for them are made."""
+        """Return where stages are written. The first writer of a cluster waits until the topics for them are made."""
         try:
             return parse_staging(self._described().get("staging"))
         except InvalidRequestError as error:
             raise RemoteError(f"the answer about writer {self.writer}: {error.message}") from error
 
     def status(self) -> Status:
-        """How far the writer is."""
+        """Return how far the writer is."""
         return parse_status(self._described())
 
     def commit(
@@ -98,7 +98,7 @@ class Commits:
         When this returns the batch is committed, or was before; `is_done` is False where its last records are still on
         their way after `timeout_ms`, which nothing can stop any more. `once`: the writer has no other batch. Raises
         StagesGoneError where the stages are too old, StaleBatchError where the writer has committed a later batch, or
-        this one with other topics or numbers of records, and what makes it impossible to know.
+        this one with other topics or numbers of records, and the last error where the outcome stays unknown.
         """
         uid, shares = _merged(staged)
         until_ms = now_ms() + timeout_ms
@@ -145,14 +145,14 @@ class Commits:
 
 @dataclass(slots=True)
 class _Gathered:
-    """Rows of one partition that are not staged yet."""
+    """The rows of one partition that are not staged yet."""
 
     pieces: list[Any] = field(default_factory=list)
     size_bytes: int = 0
 
 
 class Stager:
-    """One task's part of a batch. Owns its connections until `close`; for one thread."""
+    """One task's part of a batch. It owns its connections until `close`, and belongs to one thread."""
 
     def __init__(
         self,
@@ -164,7 +164,8 @@ class Stager:
         batch_bytes: int = STAGE_BATCH_BYTES,
         compression: CompressionName = "none",
     ) -> None:
-        """`task` numbers those who stage at the same time: they take turns with the staging topic's partitions.
+        """Connect to the brokers. `task` numbers the tasks that stage at the same time: they take turns with the
+        staging topic's partitions.
 
         `batch_bytes` is counted before `compression`; batches are brought to their partitions as they are staged.
         """
@@ -172,17 +173,17 @@ class Stager:
             self._where = commits.staging()
         self._task = task
         self._batch_bytes = batch_bytes
-        # The one knows the topics and divides, the other one writes.
+        # `_topics` knows the topics and divides, `_staging` writes.
         self._topics = Producer(server, namespace, batch_bytes=batch_bytes)
         self._staging = Producer(server, self._where.topic.namespace, compression=compression)
         self._time_warnings = TimeWarnings()
         self._gathered: dict[TopicPartition, _Gathered] = {}
         self._gathered_bytes = 0
         self._sent: list[tuple[TopicPartition, BatchesDelivery]] = []
-        """In order, those of each partition too."""
+        """The staged batches in order, also within each partition."""
 
     def stage(self, topic: str, records: Any, partition: int | None = None) -> None:
-        """Columns (RECORD_SCHEMA) for a topic: divided among its partitions as `Producer.send_batch` does.
+        """Stage columns (RECORD_SCHEMA) for a topic: divided among its partitions as `Producer.send_batch` does.
 
         Raises UnknownTopicError, UnknownPartitionError, BatchTooLargeError.
         """
@@ -200,7 +201,7 @@ class Stager:
                 self._send(max(self._gathered, key=lambda each: self._gathered[each].size_bytes))
 
     def finish(self) -> Staged:
-        """Wait until all of it is acknowledged. Raises the first failure: then this task has failed."""
+        """Wait until every stage is acknowledged. Raises the first failure: then this task has failed."""
         for place in [*self._gathered]:
             self._send(place)
         self._staging.flush()
@@ -215,7 +216,7 @@ class Stager:
         return Staged(self._where.uid, tuple(shares))
 
     def close(self) -> None:
-        """What is staged and was not committed is thrown away in time."""
+        """End the connections. Stages that were not committed are thrown away in time."""
         for producer in (self._staging, self._topics):
             try:
                 producer.close()
@@ -247,7 +248,7 @@ class Stager:
 
 
 def _merged(staged: Iterable[Staged]) -> tuple[TopicUid, list[StagedShare]]:
-    """One share for each partition: what the first task has staged for it comes first."""
+    """Return one share for each partition: the first task's batches for it come first."""
     shares: dict[PartitionKey, StagedShare] = {}
     uid = TopicUid("")
     for each in staged:

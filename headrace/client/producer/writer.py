@@ -63,20 +63,20 @@ from headrace.core.records.columns import encode_batch, record_columns
 from headrace.core.records.header import Compression
 
 STICKY_BYTES = 64 << 10
-"""Records without a key stay with one partition for so long, then go to the next (KIP-794)."""
+"""The bytes after which records without a key go to the next partition (KIP-794)."""
 PARTITION_CACHE_KEYS_MAX = 1 << 16
-"""Keys whose partitions a client process remembers: keys repeat, and their hash is the dearest step of `send`."""
+"""The number of keys whose partitions a client process remembers: keys repeat, and hashing is `send`'s dearest step."""
 
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
-"""`partitioner(topic, key, value, partition_count)` gives the partition's number."""
+"""The user's function: `partitioner(topic, key, value, partition_count)` gives the partition's number."""
 
 _partition_for_key = lru_cache(maxsize=PARTITION_CACHE_KEYS_MAX)(partition_for_key)
 
 
 class Partitioning:
     def __init__(self, topic: str, partition_count: int, partitioner: Partitioner | None, *, start: int) -> None:
-        """`start` spreads producers over the partitions: any number."""
+        """Choose partitions of one topic. `start`, any number, spreads producers over the partitions."""
         self.topic, self.partition_count = topic, partition_count
         self._partitioner = partitioner
         self._sticky = StickyRoundRobin(partition_count, sticky_bytes=STICKY_BYTES, start=start)
@@ -89,7 +89,7 @@ class Partitioning:
         return self._sticky.partition_for(record_bytes)
 
     def check(self, partition: int) -> int:
-        """Raises UnknownPartitionError for a number that the topic does not have, TypeError for what is no number."""
+        """Return the number. Raises UnknownPartitionError where the topic does not have it, TypeError for no number."""
         if not hasattr(partition, "__index__"):
             raise TypeError(f"partition is {type(partition).__name__}, not int: give its number, or leave it out")
         if not 0 <= partition < self.partition_count:
@@ -100,7 +100,7 @@ class Partitioning:
         return partition
 
     def divide(self, records: Any, partition: int | None, batch_bytes: int) -> Iterator[tuple[int, Any, int]]:
-        """Columns (RECORD_SCHEMA) as (partition, slice, upper bound of its bytes), each slice one batch."""
+        """Yield columns (RECORD_SCHEMA) as (partition, slice, upper bound of its bytes), each slice one batch."""
         if partition is not None:
             groups: Iterator[tuple[int, Any]] = iter([(self.check(partition), records)])
         elif self._partitioner is None and records.column("key").null_count == records.num_rows:
@@ -120,7 +120,7 @@ class Partitioning:
         return np.fromiter((self._chosen_by_user(key, value) for key, value in pairs), np.int64, records.num_rows)
 
     def _without_gaps(self, partitions: npt.NDArray[np.int64], records: Any) -> npt.NDArray[np.int64]:
-        """Records without a key among others go where `choose` would send them: they keep their place between those."""
+        """Give records without a key the partitions that `choose` would: they keep their place among the others."""
         keyless = np.flatnonzero(partitions == NO_KEY)
         if len(keyless):
             sizes = row_sizes(records.column("value"), records.column("key"))[keyless]
@@ -195,7 +195,7 @@ def _at_least(name: str, value: object, least: int) -> None:
 
 
 def check_row(row: Row, size_bytes: int, layout: TopicLayout, compression: Compression) -> None:
-    """`size_bytes` is the upper bound that `row_bytes` gives. Raises BatchTooLargeError."""
+    """Raise BatchTooLargeError for a row that no batch can hold. `size_bytes` is the upper bound of `row_bytes`."""
     if size_bytes + BATCH_OVERHEAD_BYTES > layout.max_message_bytes:
         key, value, timestamp_ms, headers = row
         single = record_columns([value], [key], timestamps_ms=timestamp_ms, headers=[headers] if headers else None)
@@ -203,7 +203,7 @@ def check_row(row: Row, size_bytes: int, layout: TopicLayout, compression: Compr
 
 
 def check_rows(columns: Columns, layout: TopicLayout, compression: Compression) -> None:
-    """As `check_row` for columns: the error names the first row that is too large."""
+    """Check columns as `check_row` checks a row: the error names the first row that is too large."""
     for number in columns.large_rows(layout.max_message_bytes - BATCH_OVERHEAD_BYTES):
         _check_fits(columns.records(number, 1), f"the record in row {number}", layout, compression)
 
@@ -223,7 +223,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """All that `send` needs to know of a topic; replaced whole when its metadata changes."""
+    """The facts of a topic that `send` needs; it is replaced whole when the topic's metadata changes."""
 
     layout: TopicLayout
     partitioning: Partitioning
@@ -247,10 +247,10 @@ class Writer(ABC):
     the running `headrace dev`; `ca_file` is the bundle that `https` brokers are verified against, else
     `HEADRACE_CA_FILE`, else the system's roots. `acks`: `all` waits until the record is as safe as the topic promises,
     `1` until the leader has it, `0` for nothing. Records wait `linger_ms` for company; `send` waits once `buffer_bytes`
-    are on their way. What cannot be written within `delivery_timeout_ms` fails with the last error.
+    are on their way. A record that cannot be written within `delivery_timeout_ms` fails with the last error.
 
-    A producer with `acks="all"` is idempotent, unless `enable_idempotence` is False: whatever answer is lost and tried
-    again, brokers write each record once, in the order of `send`; a record whose future raises may be written or not.
+    A producer with `acks="all"` is idempotent, unless `enable_idempotence` is False: brokers write each record once, in
+    the order of `send`, after lost answers and retries too; a record whose future raises may be written or not.
     Without idempotence, a retry after a lost answer may write a batch a second time; it never changes the order.
     """
 
@@ -290,7 +290,7 @@ class Writer(ABC):
 
     @abstractmethod
     def _open(self, server: str | Servers | None, namespace: str | None, ca_file: str | None) -> Directory:
-        """Start what carries the records."""
+        """Start the sender of the records, and return the directory."""
 
     def _row(self, value: Bytes, key: Bytes, headers: HeadersInput, timestamp_ms: Time | None) -> Row:
         return (
@@ -301,14 +301,14 @@ class Writer(ABC):
         )
 
     def _checked_size(self, row: Row, route: Route) -> int:
-        """Upper bound of the row's size. Raises BatchTooLargeError where no batch can hold it."""
+        """Return an upper bound of the row's size. Raises BatchTooLargeError where no batch can hold the row."""
         size = row_bytes(row)
         if size + BATCH_OVERHEAD_BYTES > route.batch_bytes:
             check_row(row, size, route.layout, self._options.compression)
         return size
 
     def _known_route(self, topic: str) -> Route | None:
-        """None: the topic's metadata must be asked for first. What others have learnt is taken over."""
+        """Return the topic's route, with metadata that others have learnt. None: a broker must be asked first."""
         route = self._routes.get(topic)
         newest = self._directory.newest(topic if route is not None else as_topic(topic))
         if route is not None and (newest is route.layout or newest is None):
@@ -316,7 +316,7 @@ class Writer(ABC):
         return None if newest is None else self._take_route(newest)
 
     def _new_route(self, brokers: BrokerErrands, sender: Taking, topic: str) -> Errand[Route]:
-        """The route of a topic whose metadata must be asked for. Raises LocalError where the producer is closed."""
+        """Ask for a topic's metadata and return its route. Raises LocalError where the producer is closed."""
         if sender.closed and sender.broken is None:
             raise closed_error()
         layout = yield from brokers.layout(topic)
@@ -333,7 +333,7 @@ class Writer(ABC):
         return route
 
     def _pieces(self, values: Any, keys: Any, timestamps_ms: Any) -> Iterator[Columns]:
-        """The columns of `send_batch`: whole, or piece by piece where an iterator gives them."""
+        """Yield the columns of `send_batch`: whole, or piece by piece where an iterator gives them."""
         now = epoch_ms()
         if not any(map(is_iterated, (values, keys, timestamps_ms))):
             yield checked_columns(values, keys, timestamps_ms, now)
@@ -344,14 +344,14 @@ class Writer(ABC):
                 columns = checked_columns(*piece, now)
                 yield columns
                 given += len(columns)
-        except Exception as error:  # The caller's iterator, or what it gave: whoever catches it may want to go on.
+        except Exception as error:  # The caller's iterator or its entries failed: the caller may want to go on.
             error.add_note(f"send_batch: the first {given} records were queued before this, and no others")
             raise
 
     def _divided(
         self, route: Route, columns: Columns, partition: int | None
     ) -> Iterator[tuple[TopicPartition, Any, int]]:
-        """Batches of `columns`, ready to be queued: partition, columns, upper bound of the bytes.
+        """Yield batches of `columns`, ready to be queued: partition, columns, upper bound of the bytes.
 
         Raises BatchTooLargeError before the first of them where a row fits no batch.
         """
@@ -365,7 +365,7 @@ class Writer(ABC):
         return self._options.buffer_bytes // 4
 
 
-# Whoever asks for the signature (help, editors) is told the options.
+# `help` and editors that ask for the signature find the options.
 update_wrapper(Writer.__new__, Writer.__init__, assigned=(), updated=())
 
 
@@ -374,11 +374,11 @@ def closed_error() -> LocalError:
 
 
 def as_raised(error: HeadraceError) -> HeadraceError:
-    """The same for one who waits: an exception that several raise would gather all their tracebacks."""
+    """Return a copy of the error to raise: one exception that several raise would gather all their tracebacks."""
     return type(error)(error.message, **error.details)
 
 
 def unsendable(batch: Batch, error: Exception) -> HeadraceError:
-    """A batch that a mistake in the SDK stops: it is given up, and the mistake is logged."""
+    """Log a mistake in the SDK that stops a batch, and return the error with which the batch is given up."""
     _log.error("a batch for %s could not be sent", batch.partition, exc_info=error)
     return HeadraceError(f"a batch for {batch.partition} could not be sent: {error!r}")

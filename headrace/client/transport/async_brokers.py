@@ -1,7 +1,7 @@
 """The brokers as an asyncio client sees them: `AsyncBrokers.run` carries out `errands` on one event loop.
 
-`AsyncBrokers` owns the transport and what is known of topics and URLs, for the lifetime of one producer or consumer.
-Every await may be cancelled: the request is reset, and nothing is known that was not known before. One task reads each
+`AsyncBrokers` owns the transport and the directory of topics and URLs, for the lifetime of one producer or consumer.
+Every await may be cancelled: the request is reset, and the directory stays as it was. One task reads each
 session's stream; nothing is awaited between a step of the session and the news of it.
 """
 
@@ -40,7 +40,7 @@ class AsyncBrokers(BrokerErrands):
             await self._transport.close()
 
     def check_loop(self) -> None:
-        """Raises LocalError on another loop than the first, and where there is none RuntimeError."""
+        """Raise LocalError on another loop than the first, and RuntimeError without a loop."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
@@ -57,7 +57,7 @@ class AsyncBrokers(BrokerErrands):
         return nullcontext()
 
     async def run(self, errand: Errand[T]) -> T:
-        """Carry it out and return what it gives. Raises what it raises."""
+        """Carry the errand out and return its result. Raises what it raises."""
         course = Course(errand)
         while course.step is not None:
             try:
@@ -79,7 +79,7 @@ class AsyncBrokers(BrokerErrands):
             return await self.run(errand)
 
     async def exchange(self, url: str, call: Call) -> Response:
-        """The whole response within the call's time limit."""
+        """Send the call, and return the whole response within the call's time limit."""
         url_of_call, headers = url + call.path, self.directory.headers_of(call)
         try:
             async with asyncio.timeout(call.timeout_s):
@@ -113,7 +113,7 @@ class AsyncBrokers(BrokerErrands):
         return stream
 
     def _done(self, listener: Listener, session: SessionPort, task: asyncio.Task[None]) -> None:
-        """A task may be cancelled before it has begun: it says nothing then."""
+        """Note that the task has ended. A task that is cancelled before it has begun reports nothing itself."""
         self._readers.discard(task)
         if task.cancelled():
             listener.cancelled(session)

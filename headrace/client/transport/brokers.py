@@ -1,7 +1,7 @@
 """The brokers as a blocking client sees them: `Brokers.run` carries out `errands`, several threads at a time.
 
-`Brokers` owns the transport and what is known of topics and URLs, for the lifetime of one producer or consumer. What
-happens in a session's stream is told by the thread of its connection.
+`Brokers` owns the transport and the directory of topics and URLs, for the lifetime of one producer or consumer. The
+thread of a connection tells what happens in the streams of its sessions.
 
 `Workers` are threads that wait for answers: one per request in flight, started when needed, up to a limit. Unlike
 those of `concurrent.futures` they are daemon threads, so a program that forgets to close its consumer still ends, and
@@ -33,14 +33,14 @@ class Workers:
         self._lock = threading.Lock()
         self._threads = 0
         self._busy = 0
-        """Tasks that run or wait to be run."""
+        """The number of tasks that run or wait to be run."""
 
     def submit(self, task: Callable[[], None]) -> None:
         """Run `task`, which never raises, on some thread; it waits while `limit` others run.
 
-        Where no thread is to be had (Python 3.12 starts none while it ends), the caller works.
+        Where no thread can be started (Python 3.12 starts none while it ends), the caller runs the task.
         """
-        with HeldInterrupts():  # The threads that are counted are those that are there.
+        with HeldInterrupts():  # The count of threads must match the threads that run.
             with self._lock:
                 self._busy += 1
                 start = self._busy > self._threads and self._threads < self._limit
@@ -52,7 +52,7 @@ class Workers:
                 self._run(self._tasks.get_nowait())
 
     def _start(self) -> bool:
-        """False: no thread is to be had."""
+        """Start a thread. False: none can be started."""
         try:
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
         except RuntimeError:
@@ -98,7 +98,7 @@ class Brokers(BrokerErrands):
         return threading.Lock()
 
     def run(self, errand: Errand[T]) -> T:
-        """Carry it out and return what it gives. Raises what it raises."""
+        """Carry the errand out and return its result. Raises what it raises."""
         course = Course(errand)
         while course.step is not None:
             try:
@@ -127,13 +127,13 @@ class Brokers(BrokerErrands):
 
     def each(self, errands: Sequence[Errand[Any]]) -> list[Any]:
         answers: SimpleQueue[tuple[int, Any, Exception | None]] = SimpleQueue()
-        # Not an executor: that would make Ctrl-C wait until every look-up has given up.
+        # An executor would make Ctrl-C wait until every look-up has given up.
         workers = Workers("headrace-offsets", OFFSET_REQUESTS_MAX)
         with HeldInterrupts() as interrupts:
             try:
                 for number, errand in enumerate(errands):
                     interrupts.allowing(workers.submit, partial(self._answer, number, errand, answers.put))
-            finally:  # Also after an interrupt no thread is left.
+            finally:  # No thread is left, after an interrupt too.
                 workers.stop()
         found: dict[int, Any] = {}
         while len(found) < len(errands):
@@ -162,7 +162,7 @@ class Brokers(BrokerErrands):
 
 
 def _happened(listener: Listener, session: SessionPort, stream: BlockingStream) -> None:
-    """Called by the connection's thread."""
+    """Tell the listener what came, or that the stream is over. The connection's thread calls it."""
     is_over = stream.is_over
     chunks = stream.take()
     if chunks:

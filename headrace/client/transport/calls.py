@@ -32,9 +32,9 @@ from headrace.core.log.epochs import Fence
 from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionId, TopicName, TopicUid
 
 METADATA_TIMEOUT_MS = 5_000
-"""Any broker can answer; one that is slower than this is not waited for."""
+"""The time limit of a request for metadata: any broker can answer it, so a slow one is not waited for."""
 CONSUMER_FRAME_BYTES_MAX = 1 << 20
-"""What a broker pushes to a consumer at a time, of what the consumer has room for."""
+"""The bytes that a broker pushes to a consumer at a time; the consumer has room for more."""
 
 
 SESSIONS_PATH = "/v1/sessions"
@@ -43,7 +43,7 @@ _DEFAULT_NAMESPACE = "default"
 ANSWER_SLACK_MS = 2_000
 """A broker that keeps its own time limit gets this much longer to say so."""
 _GATEWAY_STATUSES = frozenset({502, 503, 504})
-"""What a proxy between us and the broker says when it cannot reach it."""
+"""The answers of a proxy between us and the broker when the proxy cannot reach the broker."""
 
 Buffers = Sequence[bytes | memoryview]
 
@@ -65,7 +65,7 @@ class Call:
     path: str
     timeout_ms: int
     leader_url: str | None = None
-    """Who should answer; None: any broker can."""
+    """The URL of the broker that should answer; None: any broker can."""
     body: Buffers = ()
     media_type: str = BATCH_TYPE
 
@@ -74,7 +74,7 @@ class Call:
         return (self.timeout_ms + ANSWER_SLACK_MS) / 1000
 
     def within(self, ms: int) -> Self:
-        """Whoever asks waits no longer than this."""
+        """Return the call with a shorter time limit: the caller waits no longer than this."""
         return replace(self, timeout_ms=min(self.timeout_ms, max(1, ms) - ANSWER_SLACK_MS))
 
     @property
@@ -87,13 +87,13 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Fetched:
     batches: bytes | bytearray | memoryview
-    """Whole ones, one after the other; the first may begin below the offset that was asked for."""
+    """Whole batches, one after the other; the first may begin below the offset that was asked for."""
     next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Those of one client."""
+    """The requests of one client."""
 
     namespace: str
     timeout_ms: int
@@ -144,24 +144,24 @@ class Calls:
         return min(METADATA_TIMEOUT_MS, self.timeout_ms)
 
     def _topic_path(self, topic: str) -> str:
-        """Of all topics, where it is empty."""
+        """Return the path of a topic; that of all topics where the name is empty."""
         return f"/v1/namespaces/{quote(self.namespace, safe='')}/topics/{quote(topic, safe='')}".rstrip("/")
 
 
 def as_namespace(namespace: str | None) -> str:
-    """The default where none is named. Raises LocalError for half of a character, which no URL can have."""
+    """Return the namespace, or the default. Raises LocalError for half of a character, which no URL can have."""
     as_utf8("namespace", namespace or "")
     return namespace or _DEFAULT_NAMESPACE
 
 
 def produce_terms(namespace: str, layout: TopicLayout, partition: int, acks: str, timeout_ms: int) -> ProduceTerms:
-    """What a channel of a session is opened with."""
+    """Return the terms with which a channel of a session is opened for writing."""
     fence = Fence(TopicUid(layout.uid), LeaderEpoch(layout.partitions[partition].leader_epoch))
     return ProduceTerms(TopicName(namespace, layout.topic), PartitionId(partition), Acks(acks), timeout_ms, fence)
 
 
 def fetch_terms(namespace: str, layout: TopicLayout, partition: int, offset: int, window_bytes: int) -> FetchTerms:
-    """The same for reading, with room for so many bytes."""
+    """Return the terms with which a channel is opened for reading, with room for so many bytes."""
     return FetchTerms(
         TopicName(namespace, layout.topic),
         PartitionId(partition),
@@ -173,23 +173,23 @@ def fetch_terms(namespace: str, layout: TopicLayout, partition: int, offset: int
 
 
 def check(answer: Answer, url: str) -> None:
-    """Raises the error that `url` answered with."""
+    """Raise the error that `url` answered with."""
     if answer.status >= 400:
         raise error_of(answer, url)
 
 
 def ended_error(url: str) -> BrokerUnreachableError:
-    """A session's answer has ended, and nothing was said."""
+    """Return the error of a session whose answer has ended without a reason."""
     return BrokerUnreachableError(f"broker {url} has ended the session")
 
 
 def overdue_error(url: str, limit_ms: int) -> BrokerUnreachableError:
-    """An answer is missing in a session."""
+    """Return the error of a session in which an answer is missing."""
     return BrokerUnreachableError(f"broker {url} did not answer within {limit_ms / 1000:g} s")
 
 
 def refused_session(answer: Answer, url: str) -> HeadraceError:
-    """What to raise where a session was refused; `hasSessions` is False where none is to be had, and requests are left.
+    """Return the error of a refused session; `hasSessions` is False where the broker takes none, but takes requests.
 
     A broker with as many sessions as it keeps still answers requests.
     """
@@ -200,7 +200,7 @@ def refused_session(answer: Answer, url: str) -> HeadraceError:
 
 
 def base_offset(answer: Answer) -> int:
-    """Of the batch that was written; -1 with acks=0."""
+    """Return the base offset of the batch that was written; -1 with acks=0."""
     return int(parse_json(answer.body).get("baseOffset", -1))
 
 
@@ -214,7 +214,7 @@ def fetched(answer: Answer, partition: TopicPartition) -> Fetched:
 
 
 def offset(answer: Answer) -> int | None:
-    """None: no record is as young as was asked."""
+    """Return the offset that was looked up. None: no record is at or after the time."""
     document = parse_json(answer.body)
     if "offset" not in document:
         raise RemoteError("the answer to looking up an offset has none: is it a Headrace broker?")
@@ -223,7 +223,7 @@ def offset(answer: Answer) -> int | None:
 
 
 def topic_names(answer: Answer) -> list[str]:
-    """In order."""
+    """Return the names of topics, sorted."""
     try:
         return sorted(str(topic["name"]) for topic in parse_json(answer.body)["topics"])
     except (KeyError, TypeError) as error:
@@ -231,7 +231,7 @@ def topic_names(answer: Answer) -> list[str]:
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
-    """A JSON object. Raises RemoteError for anything else."""
+    """Return a JSON object. Raises RemoteError for anything else."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -242,7 +242,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
 
 
 def error_of(answer: Answer, url: str) -> HeadraceError:
-    """What a response of 400 or above means."""
+    """Return the error that a response of 400 or above means."""
     try:
         document = parse_json(answer.body)
     except RemoteError:
@@ -262,10 +262,10 @@ class Directory:
     servers: Servers
     routes: Routes = field(init=False)
     newest: Callable[[str], TopicLayout | None] = field(init=False)
-    """What is known of a topic, however old it is. Every `send` asks: a look-up, and no call of ours."""
+    """The newest layout of a topic, however old it is. Every `send` asks for it: a look-up, and no call of ours."""
     _layouts: dict[str, TopicLayout] = field(default_factory=dict)
     _pinned: dict[str, str] = field(default_factory=dict)
-    """Uids of topics in which somebody has positions."""
+    """The uids of topics in which a consumer has positions."""
 
     def __post_init__(self) -> None:
         self.routes = Routes(self.servers.urls, self.servers.reaches_leaders, self.servers.sends_to)
@@ -274,12 +274,12 @@ class Directory:
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def fresh(self, topic: str, now_ms: int) -> TopicLayout | None:
-        """None: a broker must be asked."""
+        """Return the layout of a topic. None: a broker must be asked."""
         known = self._layouts.get(topic)
         return known if known is not None and not known.is_old(now_ms) else None
 
     def learn(self, topic: str, answer: Answer, now_ms: int) -> TopicLayout:
-        """Take over what a broker said. Raises StaleTopicError where positions belong to an older topic of the name."""
+        """Keep a broker's answer. Raises StaleTopicError where positions belong to an older topic of the name."""
         layout = TopicLayout.parse(parse_json(answer.body), now_ms)
         if layout.uid != self._pinned.get(topic, layout.uid):
             raise StaleTopicError(
@@ -291,12 +291,12 @@ class Directory:
         return layout
 
     def pin(self, layout: TopicLayout) -> TopicLayout:
-        """From now on a topic of this name that was created again is a StaleTopicError."""
+        """Pin the topic: from now on, one of this name that was created again is a StaleTopicError."""
         self._pinned.setdefault(layout.topic, layout.uid)
         return layout
 
     def pin_anew(self, topic: str, uid: str) -> None:
-        """From now on positions belong to this topic of the name, whatever they belonged to before."""
+        """Pin another topic: from now on positions belong to this topic of the name."""
         known = self._layouts.get(topic)
         if known is not None and known.uid != uid:
             self.forget(topic)
@@ -307,11 +307,11 @@ class Directory:
         self._layouts.pop(topic, None)
 
     def check_partition(self, layout: TopicLayout, partition: TopicPartition) -> None:
-        """Raises UnknownPartitionError."""
+        """Raise UnknownPartitionError for a number that the topic does not have."""
         count = len(layout.partitions)
         if partition.partition < count:
             return
-        # It may have been added since; and if not, what comes next must not be told from old metadata.
+        # The partition may have been added since. If not, the next answer must not come from old metadata either.
         self.forget(layout.topic)
         raise UnknownPartitionError(
             f"partition {partition.partition} of {layout.topic} does not exist: it has {count}, numbered from 0",
@@ -324,7 +324,7 @@ class Directory:
         return self.routes.choose(call.leader_url, now_ms)
 
     def leader_url(self, layout: TopicLayout, partition: int, now_ms: int) -> str | None:
-        """The leader itself; None where only requests lead there, which other brokers pass on."""
+        """Return the URL of the leader itself; None where only requests lead there, which other brokers pass on."""
         url = layout.partitions[partition].leader_url
         reached = url is not None and self.servers.reaches_leaders and self.routes.choose(url, now_ms) == url
         return url if reached else None
@@ -333,12 +333,12 @@ class Directory:
         return {**self.servers.headers, **call.headers}
 
     def answered(self, url: str, answer: Answer) -> None:
-        """Raises the error that came back."""
+        """Note that the URL has answered. Raises the error of the answer."""
         self.routes.answered(url)
         check(answer, url)
 
     def unreachable(self, url: str, error: BrokerUnreachableError, now_ms: int) -> BrokerUnreachableError:
-        """What to raise. No retry helps against a certificate that is not trusted, but another broker may."""
+        """Return the error to raise. No retry helps against a certificate without trust, but another broker may."""
         self.routes.failed(url, now_ms)
         if isinstance(error, UntrustedBrokerError) and self.routes.has_other(now_ms):
             return BrokerUnreachableError(error.message, **error.details)

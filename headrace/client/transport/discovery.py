@@ -38,19 +38,19 @@ class NoServerError(LocalError):
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """How to reach the brokers, for callers who know more than a URL."""
+    """The way to the brokers, for callers that know more than a URL."""
 
     urls: tuple[str, ...]
-    """Of brokers, or of a proxy that leads to them, best first."""
+    """The URLs of brokers, or of a proxy that leads to them, best first."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent with every request; looked up for each, so that a token may change."""
+    """The headers of every request; they are looked up for each, so that a token may change."""
     ssl_context: ssl.SSLContext | None = None
-    """None: the system's roots."""
+    """The trust in `https` brokers. None: the system's roots."""
     reaches_leaders: bool = True
-    """False: every request goes to `urls`, and leaders' own URLs are never tried (a proxy, for example)."""
+    """Whether leaders' own URLs are tried. False: every request goes to `urls` (a proxy, for example)."""
 
     def __post_init__(self) -> None:
-        """Raises LocalError where credentials would be sent in the clear."""
+        """Raise LocalError where credentials would be sent in the clear."""
         for url in self.urls if self.headers else ():
             if not keeps_secrets(url):
                 raise LocalError(
@@ -59,9 +59,9 @@ class Servers:
                 )
 
     def sends_to(self, url: str) -> bool:
-        """Whether requests may go to this URL, which metadata names, with all their headers.
+        """Return whether requests may go to this URL, which metadata names, with all their headers.
 
-        Where they may not, a server that the user named passes them on.
+        If they may not, a server that the user named passes them on.
         """
         if not self.headers:
             return True
@@ -76,7 +76,7 @@ class Servers:
 
 
 def keeps_secrets(url: str) -> bool:
-    """Whether nobody on the way there can read what is sent: over TLS, or within this machine."""
+    """Return whether nobody on the way can read the requests: they go over TLS, or within this machine."""
     parts = urlsplit(url)
     return parts.scheme == "https" or is_loopback_name(parts.hostname or "")
 
@@ -84,7 +84,7 @@ def keeps_secrets(url: str) -> bool:
 def find_servers(
     server: str | Servers | None, ca_file: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Servers:
-    """Raises NoServerError, or LocalError for what is no URL and for a bundle that cannot be read."""
+    """Find the brokers. Raises NoServerError, or LocalError for what is no URL and for a bundle that cannot be read."""
     if isinstance(server, Servers):
         if not server.urls:
             raise NoServerError("server has no urls: give those of brokers, for example http://127.0.0.1:9701")
@@ -114,13 +114,13 @@ def _urls(server: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
 def _trust(ca_file: str | None) -> ssl.SSLContext | None:
     if not ca_file:
         return None
-    from headrace.http2.origin import trusting  # Most clients have no use for it.
+    from headrace.http2.origin import trusting  # Most clients do not need it.
 
     return trusting(ca_file)
 
 
 def running_dev(environ: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
-    """The state of the `headrace dev` that is running on this machine; None where none is."""
+    """Return the state of the `headrace dev` that is running on this machine; None where none is."""
     path = headrace_home(environ) / DEV_STATE_NAME
     try:
         state = json.loads(path.read_text())
@@ -150,12 +150,12 @@ def _parse(text: object, source: str) -> tuple[str, ...]:
 
 
 def _with_scheme(url: str) -> str:
-    """`host:9701` is what users of other systems write."""
+    """Add the scheme to `host:9701`, the form that users of other systems write."""
     return f"http://{url}" if _HOST_AND_PORT.fullmatch(url) else url
 
 
 def _is_alive(pid: int) -> bool:
-    """A process that belongs to another user counts."""
+    """Return whether the process lives; one that belongs to another user counts."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -2,7 +2,7 @@
 
 An errand is a generator: it yields a step, is sent the result (or thrown the error), and decides what is next.
 `Brokers.run` carries steps out with threads, `AsyncBrokers.run` on an event loop; everything else is written here once.
-An errand that asks nobody returns at once.
+An errand that asks no broker returns at once.
 
     Exchange   one request and its whole response        Pause   wait, or hear that the client was closed
     Alone      an errand while no other holds its lock   Each    several errands, some at a time
@@ -36,15 +36,15 @@ from headrace.http2.origin import Attempts
 T = TypeVar("T")
 
 Errand: TypeAlias = Generator[Any, Any, T]
-"""It yields `Step`s, and gives what it returns."""
+"""A generator that yields `Step`s, and returns the errand's result."""
 
 
 class Step(ABC):
-    """Something that a face does for an errand."""
+    """A step of an errand, which a face carries out."""
 
     @abstractmethod
     def by(self, face: "BrokerErrands") -> Any:
-        """Have it done: what comes of it, or on an event loop its awaitable."""
+        """Let the face do it, and return its result, or on an event loop its awaitable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class RequestStep(Step):
 
 @dataclass(frozen=True, slots=True)
 class PauseStep(Step):
-    """Wait until then; it gives True where the client is closed by then, or meanwhile."""
+    """Wait until then; it gives True where the client is closed before that."""
 
     until_ms: int
 
@@ -70,7 +70,7 @@ class PauseStep(Step):
 
 @dataclass(frozen=True, slots=True)
 class Alone(Step):
-    """Carry out the errand with the lock, and give its result: one of `new_lock`, or of `new_turns`."""
+    """Carry out the errand with the lock (of `new_lock` or `new_turns`), and give its result."""
 
     lock: Any
     errand: Errand[Any]
@@ -81,7 +81,9 @@ class Alone(Step):
 
 @dataclass(frozen=True, slots=True)
 class Each(Step):
-    """Carry out these, OFFSET_REQUESTS_MAX at a time; it gives their results in order. Raises the first failure."""
+    """Carry out these errands, OFFSET_REQUESTS_MAX at a time; it gives their results in order, or raises the first
+    failure.
+    """
 
     errands: Sequence[Errand[Any]]
 
@@ -91,7 +93,7 @@ class Each(Step):
 
 @dataclass(frozen=True, slots=True)
 class Connect(Step):
-    """Open a stream to the broker of `session`; `listener` hears of what comes, and why it ends."""
+    """Open a stream to the broker of `session`; `listener` is told what comes, and why it ends."""
 
     session: "SessionPort"
     listener: "Listener"
@@ -102,7 +104,7 @@ class Connect(Step):
 
 @dataclass(frozen=True, slots=True)
 class Here(Step):
-    """Something that the errand's owner does: `work` gives what comes of it, or on an event loop its awaitable."""
+    """Work of the errand's owner: `work` gives its result, or on an event loop its awaitable."""
 
     work: Callable[[], Any]
 
@@ -111,7 +113,7 @@ class Here(Step):
 
 
 class Course(Generic[T]):
-    """An errand under way: `step` is to be carried out next; None where it is over, and gave `result`."""
+    """An errand under way: `step` is to be carried out next; it is None when the errand is over and gave `result`."""
 
     result: T
 
@@ -121,14 +123,14 @@ class Course(Generic[T]):
         self.done(None)
 
     def done(self, result: Any) -> None:
-        """The step gave this; the errand decides what is next. Raises what it raises."""
+        """Give the errand the result of the step; it decides what is next. Raises what it raises."""
         try:
             self.step = self._errand.send(result)
         except StopIteration as ended:
             self.step, self.result = None, ended.value
 
     def failed(self, error: BaseException) -> None:
-        """The step raised this. Raises what the errand raises."""
+        """Throw the error of the step into the errand. Raises what the errand raises."""
         try:
             self.step = self._errand.throw(error)
         except StopIteration as ended:
@@ -155,21 +157,21 @@ class StreamPort(Protocol):
 
 class Listener(Protocol):
     def arrived(self, session: Any, stream: Any, chunks: list[Any]) -> None:
-        """What `session.decode` made of what came; pieces of its body where the answer is an error."""
+        """Take what `session.decode` returned for the bytes that came, or pieces of the body of an error answer."""
 
     def ended(self, session: Any, stream: Any, error: HeadraceError | None = None) -> None:
-        """Nothing more comes: the stream broke by `error`, or its answer is complete."""
+        """Hear that nothing more comes: the stream broke by `error`, or its answer is complete."""
 
     def cancelled(self, session: Any) -> None:
-        """Somebody from outside has ended the reading of the stream."""
+        """Hear that the task that reads the stream was cancelled from outside."""
 
 
 B = TypeVar("B", bound="BrokerErrands")
-"""The face that an errand's owner has."""
+"""The face of an errand's owner."""
 
 
 def alone(lock: Any, errand: Errand[T]) -> Errand[T]:
-    """The errand, with that lock."""
+    """Carry out the errand with that lock."""
     result: T = yield Alone(lock, errand)
     return result
 
@@ -184,7 +186,7 @@ class BrokerErrands(ABC):
         timeout_ms: int,
         request_timeout_ms: int,
     ) -> None:
-        """Raises NoServerError with the remedy; connects to nobody yet, and needs no running loop."""
+        """Find the servers. It does not connect yet, and needs no running loop. Raises NoServerError with the remedy."""
         self.directory = Directory(find_servers(server, ca_file))
         self.trouble = Trouble()
         self.namespace = as_namespace(namespace)
@@ -198,19 +200,19 @@ class BrokerErrands(ABC):
 
     @abstractmethod
     def _open(self) -> None:
-        """Make what the face needs for its steps."""
+        """Make the objects that the face needs for its steps."""
 
     @abstractmethod
     def new_lock(self) -> Any:
-        """A lock for `Alone`."""
+        """Return a lock for `Alone`."""
 
     @abstractmethod
     def new_turns(self, limit: int) -> Any:
-        """A lock that so many may hold."""
+        """Return a lock that so many may hold."""
 
     @abstractmethod
     def new_guard(self) -> AbstractContextManager[Any]:
-        """A lock for what several threads change; on an event loop, where nothing comes in between, it does nothing."""
+        """Return a lock for state that several threads change; on an event loop, which needs none, it does nothing."""
 
     @abstractmethod
     def exchange(self, url: str, call: Call) -> Any:
@@ -235,7 +237,7 @@ class BrokerErrands(ABC):
     def retrying(
         self, what: str, once: Callable[[], Errand[T]], topic: str | None = None, *, timeout_ms: int | None = None
     ) -> Errand[T]:
-        """`once()` until it succeeds or the retry policy gives up; between attempts `topic`'s metadata is dropped.
+        """Call `once()` until it succeeds or the retry policy gives up; it drops `topic`'s metadata between attempts.
 
         Without `timeout_ms` the client's own time limit counts.
         """
@@ -253,14 +255,14 @@ class BrokerErrands(ABC):
     # -- metadata ----------------------------------------------------------------------------------------------------
 
     def layout(self, topic: str) -> Errand[TopicLayout]:
-        """What is known of `topic`; asks a broker, for as long as the time limit allows, when nothing is."""
+        """Return the layout of `topic`; if it is not known, ask a broker for as long as the time limit allows."""
         known = self.directory.fresh(topic, now_ms())
         if known is not None:
             return known
         return (yield from self.retrying(f"the metadata of {topic}", partial(self.layout_once, topic)))
 
     def layout_once(self, topic: str) -> Errand[TopicLayout]:
-        """As `layout`, with one attempt. Raises UnknownTopicError, BrokerUnreachableError."""
+        """Return what `layout` returns, with one attempt. Raises UnknownTopicError, BrokerUnreachableError."""
         known = self.directory.fresh(topic, now_ms())
         if known is not None:
             return known
@@ -268,7 +270,7 @@ class BrokerErrands(ABC):
         return (yield from alone(self._reading_metadata, self._read_metadata(topic, failures)))
 
     def _read_metadata(self, topic: str, failures: int) -> Errand[TopicLayout]:
-        known = self.directory.fresh(topic, now_ms())  # Somebody else may have asked meanwhile.
+        known = self.directory.fresh(topic, now_ms())  # Another errand may have asked meanwhile.
         if known is not None:
             return known
         self._metadata_attempts.check_since(failures)
@@ -280,61 +282,63 @@ class BrokerErrands(ABC):
         return self.directory.learn(topic, answer, now_ms())
 
     def layout_with(self, partition: TopicPartition) -> Errand[TopicLayout]:
-        """The layout of its topic. Raises UnknownPartitionError too."""
+        """Return the layout of the partition's topic. Raises UnknownPartitionError too."""
         layout = yield from self.layout_once(partition.topic)
         self.directory.check_partition(layout, partition)
         return layout
 
     def ask_who_leads(self, topic: str) -> Errand[None]:
-        """Read the metadata anew, once, whatever is known; what is known stays until then. Raises as `layout_once`."""
+        """Read known metadata anew, once; the known one stays until then. Raises what `layout_once` raises."""
         answer = yield from self.request_once(self._calls.topic(topic))
         self.directory.learn(topic, answer, now_ms())
 
     def topics(self) -> Errand[list[str]]:
-        """Names of the namespace's topics."""
+        """Return the names of the namespace's topics."""
         what = f"the topics of namespace {self.namespace}"
         answer = yield from self.retrying(what, partial(self.request_once, self._calls.topics()))
         return calls.topic_names(answer)
 
     def cluster(self) -> Errand[dict[str, Any]]:
-        """GET /v1/cluster: the brokers, with id, url, zone, state and incarnation."""
+        """Return the answer to GET /v1/cluster: the brokers, with id, url, zone, state and incarnation."""
         answer = yield from self.retrying("the state of the cluster", partial(self.request_once, self._calls.cluster()))
         return calls.parse_json(answer.body)
 
     def held_once(self, broker: int) -> Errand[dict[str, Any]]:
-        """GET /v1/brokers/{broker}/held, with one attempt: what it holds, and which epochs it knows."""
+        """Return the answer to GET /v1/brokers/{broker}/held, by one attempt: its partitions, and the epochs it knows."""
         answer = yield from self.request_once(self._calls.held(broker))
         return calls.parse_json(answer.body)
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
     def produce_once(self, partition: TopicPartition, batch: Buffers, acks: str) -> Errand[int]:
-        """Write one encoded batch; its base offset, -1 with acks=0."""
+        """Write one encoded batch, and return its base offset, -1 with acks=0."""
         layout = yield from self.layout_with(partition)
         answer = yield from self.request_once(self._calls.produce(layout, partition.partition, batch, acks))
         return calls.base_offset(answer)
 
     def fetch_once(self, partition: TopicPartition, offset: int, *, max_bytes: int, wait_ms: int) -> Errand[Fetched]:
-        """Whole batches from `offset` on; empty when nothing new came within `wait_ms`."""
+        """Return whole batches from `offset` on; none when no record came within `wait_ms`."""
         layout = yield from self.layout_with(partition)
         call = self._calls.fetch(layout, partition.partition, offset, max_bytes=max_bytes, wait_ms=wait_ms)
         answer = yield from self.request_once(call)
         return calls.fetched(answer, partition)
 
     def offsets(self, partitions: Sequence[TopicPartition], timestamp: str | int) -> Errand[dict[TopicPartition, int]]:
-        """Of the first record at or after `timestamp` (`earliest`, `latest`, or ms) in each; the end where none is."""
+        """Return the offset of the first record at or after `timestamp` (`earliest`, `latest`, or ms) in each; the end
+        where there is none.
+        """
         found = yield Each([self.offset(partition, timestamp) for partition in partitions])
         return dict(zip(partitions, found, strict=True))
 
     def offsets_once(
         self, partitions: Sequence[TopicPartition], timestamp: str | int, timeout_ms: int
     ) -> Errand[dict[TopicPartition, int | HeadraceError]]:
-        """As `offsets`, with one attempt for each, and no longer than this; where that failed, why."""
+        """Return what `offsets` returns, by one attempt for each within this time; the error where that failed."""
         found = yield Each([self._offset_or_error(partition, timestamp, timeout_ms) for partition in partitions])
         return dict(zip(partitions, found, strict=True))
 
     def offset(self, partition: TopicPartition, timestamp: str | int) -> Errand[int]:
-        """As `offsets`, of one partition."""
+        """Return what `offsets` returns, for one partition."""
         once = partial(self._offset_or_end_once, partition, timestamp, self.request_timeout_ms)
         return (yield from self.retrying(f"the offsets of {partition}", once, partition.topic))
 
@@ -361,7 +365,7 @@ class BrokerErrands(ABC):
         return calls.offset(answer)
 
     def request_once(self, call: Call) -> Errand[Response]:
-        """With one attempt."""
+        """Send the call and return the response, with one attempt."""
         url = self.directory.url_for(call, now_ms())
         try:
             answer: Response = yield RequestStep(url, call)

@@ -5,9 +5,9 @@ channels. A channel ends by the broker's word or by ours, and every channel ends
 channel that has ended mean nothing.
 
 `KnownSessions` keeps one session for each leader and remembers the servers that know no sessions: those are asked by
-requests from then on. A session that has ended stays until its leader is wanted again. News of a session is told by
-whoever reads its stream, or found it overdue. One guard protects all of it; it is never held while waiting for the
-network or while news is told.
+requests from then on. A session that has ended stays until its leader is wanted again. The thread or task that reads
+a session's stream, or finds it overdue, tells its news. One guard protects all of it; it is never held while waiting
+for the network or while news is told.
 """
 
 from abc import ABC, abstractmethod
@@ -31,25 +31,25 @@ class Channel(Protocol):
     number: int
     partition: TopicPartition
     leader_epoch: int
-    """In which the broker was to lead when it was opened."""
+    """The epoch in which the broker was to lead when the channel was opened."""
 
 
 Newest: TypeAlias = Callable[[str], TopicLayout | None]
-"""What is known of a topic."""
+"""The look-up of a topic's newest layout; None: the topic is not known."""
 C = TypeVar("C", bound=Channel)
 N = TypeVar("N")
-"""News: what the client must hear of."""
+"""The news of a session: an outcome that the client must hear of."""
 
 
 class LeaderSession(ABC, Generic[C, N]):
     def __init__(self, url: str) -> None:
         self.url = url
         self.error: HeadraceError | None = None
-        """Why it is over; None while it is not."""
+        """The reason why the session is over; None while it is not."""
         self.refusal: list[bytes] = []
-        """What came of an answer that is an error."""
+        """The body of an error answer, as far as it has come."""
         self._has_come = False
-        """Something has arrived, whole frames or not."""
+        """Whether bytes have arrived, whole frames or not."""
         self._channels = OpenChannels[C]()
         self._reader = FROM_BROKERS.reader(allocate)
 
@@ -57,12 +57,15 @@ class LeaderSession(ABC, Generic[C, N]):
         return self._channels.get(channel.number) is channel
 
     def decode(self, data: bytes | memoryview) -> Iterator[Frame]:
-        """The frames that are whole with this; may be called while `receive` is. Raises BrokenSessionError."""
+        """Yield the frames that are whole with this data. Raises BrokenSessionError.
+
+        It may run at the same time as `receive`.
+        """
         self._has_come = True
         return self._reader.receive(data)
 
     def receive(self, frames: Iterable[Frame]) -> list[N]:
-        """What the broker has said. After it has broken the rules the session is over."""
+        """Take the broker's messages, and return their news. The session is over if the broker has broken the rules."""
         news: list[N] = []
         try:
             for frame in frames:
@@ -73,7 +76,7 @@ class LeaderSession(ABC, Generic[C, N]):
         return news
 
     def end(self, error: HeadraceError) -> list[N]:
-        """It is over, for this reason if for none before."""
+        """End the session, for this reason if it has none yet."""
         self.error = self.error or error
         channels = list(self._channels.values())
         self._channels.clear()
@@ -81,11 +84,11 @@ class LeaderSession(ABC, Generic[C, N]):
 
     @property
     def topics(self) -> set[str]:
-        """Of the channels that are open."""
+        """The topics of the channels that are open."""
         return {channel.partition.topic for channel in self._channels.values()}
 
     def leave_moved(self, newest: Newest) -> list[N]:
-        """Channels to partitions that somebody else has been elected for are over: whoever led may never say so."""
+        """End the channels to partitions with another elected leader: the former leader may never say so."""
         moved = [channel for channel in self._channels.values() if _leads_elsewhere(channel, self.url, newest)]
         return [
             news
@@ -97,10 +100,10 @@ class LeaderSession(ABC, Generic[C, N]):
 
     @abstractmethod
     def is_silent(self, now_ms: int) -> bool:
-        """Whether the broker owes an answer for longer than one takes that lives."""
+        """Return whether the broker owes an answer for longer than a live broker needs."""
 
     def _number(self) -> int:
-        """Of a new channel. Raises the error of a session that is over."""
+        """Return the number of a new channel. Raises the error of a session that is over."""
         if self.error is not None:
             raise self.error
         return self._channels.give_number()
@@ -119,15 +122,15 @@ class LeaderSession(ABC, Generic[C, N]):
 
     @abstractmethod
     def _hear(self, channel: C, message: BrokerMessage) -> list[N]:
-        """Of a channel that is open. Raises BrokenSessionError."""
+        """Take a message of a channel that is open, and return its news. Raises BrokenSessionError."""
 
     @abstractmethod
     def _failed(self, channel: C, error: HeadraceError) -> list[N]:
-        """A channel is over."""
+        """Return the news of a channel that is over."""
 
 
 def _leads_elsewhere(channel: Channel, url: str, newest: Newest) -> bool:
-    """Older metadata than the channel's says nothing, and neither does a partition that nobody leads just now."""
+    """Return whether newer metadata names another leader; metadata that is older, or names no leader, says nothing."""
     topic, number = channel.partition
     layout = newest(topic)
     if layout is None or number >= len(layout.partitions):
@@ -144,22 +147,22 @@ class KnownSessions(ABC, Generic[S]):
         self._brokers, self._directory, self._make_session = brokers, brokers.directory, make_session
         self._guard = brokers.new_guard()
         self._opening: dict[str, Any] = {}
-        """A lock for each server."""
+        """A lock for each server, held while a session is opened."""
         self._streams: dict[str, tuple[S, StreamPort]] = {}
-        """By URL."""
+        """The sessions and their streams, by URL."""
         self._without: set[str] = set()
-        """Servers that know no sessions."""
+        """The servers that know no sessions."""
 
     @abstractmethod
     def _hear(self, session: S, news: list[Any]) -> None:
-        """Called without the guard."""
+        """Tell the news of a session. It is called without the guard."""
 
     @abstractmethod
     def cancelled(self, session: S) -> None:
-        """Somebody from outside has ended the reading of its stream."""
+        """Hear that the task that reads the session's stream was cancelled from outside."""
 
     def look_elsewhere(self) -> set[str]:
-        """Leave leaders that others have replaced -> topics whose leaders are silent: `ask_who_leads` of these."""
+        """Leave leaders that were replaced, and return the topics with silent leaders: `ask_who_leads` of these."""
         silent: set[str] = set()
         for session, _ in list(self._streams.values()):
             with self._guard:
@@ -187,7 +190,7 @@ class KnownSessions(ABC, Generic[S]):
         self._hear(session, news)
 
     def _session(self, url: str) -> Errand[tuple[S, StreamPort]]:
-        """May connect."""
+        """Return the session with this server; it may connect."""
         lock = self._opening.setdefault(url, self._brokers.new_lock())
         return (yield from alone(lock, self._opened(url)))
 
@@ -204,24 +207,24 @@ class KnownSessions(ABC, Generic[S]):
         return session, stream
 
     def _leader_url(self, layout: TopicLayout, partition: int) -> str | None:
-        """None: only requests lead there just now."""
+        """Return the leader's URL for a session. None: only requests lead there just now."""
         url = self._directory.leader_url(layout, partition, now_ms())
         return None if url in self._without else url
 
     def _silent(self, session: S, now_ms: int) -> set[str]:
-        """Topics whose leaders are to be asked for, because this one is silent."""
+        """Return the topics of this session if its broker is silent: their leaders are to be looked up."""
         if session.error is not None or not session.is_silent(now_ms):
             return set()
         self._directory.routes.silent(session.url, now_ms)
         return session.topics
 
     def _known(self, url: str) -> tuple[S, StreamPort] | None:
-        """The session with this server that is not over."""
+        """Return the session with this server that is not over, and its stream; None: there is none."""
         known = self._streams.get(url)
         return known if known is not None and known[0].error is None else None
 
     def _why(self, session: S, stream: StreamPort) -> HeadraceError:
-        """Why a stream has ended that did not break."""
+        """Return the error of a stream that has ended and did not break."""
         if stream.status < 400:
             return calls.ended_error(session.url)
         error = calls.refused_session(Response(stream.status, stream.headers, b"".join(session.refusal)), session.url)
@@ -230,7 +233,7 @@ class KnownSessions(ABC, Generic[S]):
         return error
 
     def _told(self, session: S, error: HeadraceError) -> HeadraceError:
-        """The error to end it with: that a server cannot be reached is news for the directory, once."""
+        """Return the error to end the session with, and tell the directory once of a server that cannot be reached."""
         if session.error is None and isinstance(error, BrokerUnreachableError):
             return self._directory.unreachable(session.url, error, now_ms())
         return error

@@ -14,15 +14,15 @@ from headrace.core.errors import RemoteError
 from headrace.core.records.time_rules import TimeRules
 
 METADATA_AGE_MS_MAX = 60_000
-"""Clients read a topic's metadata again after this long, so that they notice partitions that were added."""
+"""The age at which clients read a topic's metadata again, so that they notice partitions that were added."""
 UNREACHABLE_URL_MS = 20_000
-"""A broker's URL that could not be reached is left alone for this long while other brokers can answer for it."""
+"""The time for which a URL that could not be reached is left alone while other brokers can answer for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLayout:
     leader_url: str | None
-    """None: offline, or its leader has no URL."""
+    """The leader's URL. None: the partition is offline, or its leader has no URL."""
     leader_epoch: int
 
 
@@ -34,7 +34,7 @@ class TopicLayout:
     partitions: tuple[PartitionLayout, ...]
     read_at_ms: int
     time_rules: TimeRules | None = None
-    """What is known of them; None where the leader's clock gives the times, and of older brokers, which do not say."""
+    """The rules for records' times; None where the leader's clock gives the times, or an older broker does not say."""
 
     @classmethod
     def parse(cls, document: Mapping[str, Any], read_at_ms: int) -> "TopicLayout":
@@ -75,19 +75,19 @@ class Routes:
     bootstrap: Sequence[str]
     """The URLs that the user gave, best first."""
     reaches_leaders: bool = True
-    """False: leaders' own URLs are never used."""
+    """Whether leaders' own URLs are used."""
     sends_to: Callable[[str], bool] = lambda _: True
-    """Whether requests may go to a URL of the metadata: where they may not, others pass them on."""
+    """The function that says whether requests may go to a URL of the metadata; if not, other servers pass them on."""
     _learned: dict[str, None] = field(default_factory=dict)
-    """Leaders' URLs seen in metadata, in that order: they answer when every bootstrap server is gone."""
+    """The leaders' URLs seen in metadata, in that order: they answer when every bootstrap server is gone."""
     _failed_at_ms: dict[str, int] = field(default_factory=dict)
     _silent_at_ms: dict[str, int] = field(default_factory=dict)
-    """Of brokers that owe an answer: whatever any broker knows is better asked of another."""
+    """The time at which each broker began to owe an answer: requests that any broker can answer go to another one."""
     _epochs: dict[tuple[str, int], int] = field(default_factory=dict)
     """The leader epoch that was last seen of each partition."""
 
     def learn(self, layout: TopicLayout) -> None:
-        """A leader that was elected since its URL failed lives: the URL is worth another try at once."""
+        """Keep the leaders' URLs. A leader that was elected after its URL failed is alive: its URL is tried at once."""
         if not self.reaches_leaders:
             return
         for number, partition in enumerate(layout.partitions):
@@ -99,7 +99,7 @@ class Routes:
             self._epochs[place] = epoch
 
     def choose(self, leader_url: str | None, now_ms: int) -> str:
-        """The leader's own URL if it can be reached, else another broker's; if none can, the one that failed first."""
+        """Return the leader's own URL if it can be reached, else another broker's, else the one that failed first."""
         candidates = list(dict.fromkeys(self._candidates(leader_url)))
         if leader_url is None:
             candidates.sort(
@@ -117,7 +117,7 @@ class Routes:
         yield from self._learned
 
     def has_other(self, now_ms: int) -> bool:
-        """Whether there is a URL that has not failed just now."""
+        """Return whether there is a URL that has not failed just now."""
         return not all(self._is_left_alone(url, now_ms) for url in self._candidates(None))
 
     def _is_left_alone(self, url: str, now_ms: int) -> bool:
@@ -128,7 +128,7 @@ class Routes:
         self._failed_at_ms[url] = now_ms
 
     def silent(self, url: str, now_ms: int) -> None:
-        """It may only be slow, so requests that it alone can answer still go there."""
+        """Note that a broker is silent. It may only be slow: requests that it alone can answer still go there."""
         self._silent_at_ms[url] = now_ms
 
     def answered(self, url: str) -> None:

@@ -6,10 +6,10 @@
 Waits grow by a factor of two and are drawn between half of that and all of it, so that many clients do not retry in
 step. One policy serves producers and consumers; it has no clock and no chance of its own.
 
-`Trouble` logs what keeps failing while it is still tried again, on the logger `headrace.client`: one sentence as soon
-as something has failed for `TROUBLE_SILENT_MS`, or a request has had no answer for `TROUBLE_UNANSWERED_MS`, then every
-`TROUBLE_INTERVAL_MS` for each thing that fails. A reason that was just logged is not repeated for other things, or a
-dead broker would be logged once a partition. A client's threads share one; at worst a sentence is logged twice.
+`Trouble` logs work that keeps failing while it is still tried again, on the logger `headrace.client`: one sentence as
+soon as it has failed for `TROUBLE_SILENT_MS`, or a request has had no answer for `TROUBLE_UNANSWERED_MS`, then every
+`TROUBLE_INTERVAL_MS` for each piece of work. A reason that was just logged is not repeated for other work, or a dead
+broker would be logged once a partition. A client's threads share one; at worst a sentence is logged twice.
 """
 
 import logging
@@ -30,14 +30,14 @@ from headrace.core.errors import (
 from headrace.core.limits import CLIENT_BACKOFF_MIN_MS
 
 UNKNOWN_TOPIC_GRACE_MS = 3_000
-"""A topic may be a moment old: for this long an unknown topic is looked up again before it is an error."""
+"""The time for which an unknown topic is looked up again before it is an error: it may be a moment old."""
 CLIENT_BACKOFF_MAX_MS = 1_000
 TROUBLE_SILENT_MS = 1_000
-"""What fails for longer than this is told, while it is tried again."""
+"""A failure that lasts longer than this is logged, while the work is tried again."""
 TROUBLE_UNANSWERED_MS = 10_000
-"""A request that has had no answer for longer than this is told."""
+"""A request that has had no answer for longer than this is logged."""
 TROUBLE_INTERVAL_MS = 5_000
-"""The same trouble is told this often."""
+"""The time after which the same trouble is logged again."""
 
 
 _log = logging.getLogger("headrace.client")
@@ -46,7 +46,7 @@ _log = logging.getLogger("headrace.client")
 @dataclass(slots=True)
 class Trouble:
     _told_at_ms: dict[str, int] = field(default_factory=dict)
-    """By what fails, and by why."""
+    """The time of the last log line, by the work that fails, and by the reason."""
 
     def tell(self, what: str, error: HeadraceError, failing_since_ms: int, now_ms: int) -> None:
         sentence = self.notice(what, error.message, failing_since_ms, now_ms)
@@ -54,7 +54,7 @@ class Trouble:
             _log.warning("%s", sentence)
 
     def tell_unanswered(self, what: str, since_ms: int, now_ms: int) -> None:
-        """Of a request that is on its way since `since_ms`."""
+        """Log that a request has had no answer since `since_ms`."""
         silent_ms = now_ms - since_ms
         if silent_ms >= TROUBLE_UNANSWERED_MS:
             sentence = self._due(what, f"no answer for {silent_ms / 1000:.0f} s", "still waiting", now_ms)
@@ -62,7 +62,7 @@ class Trouble:
                 _log.warning("%s", sentence)
 
     def notice(self, what: str, why: str, failing_since_ms: int, now_ms: int) -> str | None:
-        """The sentence that is due; None while nothing is."""
+        """Return the sentence that is due; None while there is none."""
         if now_ms - failing_since_ms < TROUBLE_SILENT_MS:
             return None
         return self._due(what, why.removesuffix("; try again"), "trying again", now_ms)
@@ -85,29 +85,29 @@ _LAYOUT_CHANGED = (
     StorageFailedError,
     BrokerUnreachableError,
 )
-"""Errors after which the topic's metadata is read again: another broker may lead by now."""
+"""The errors after which the topic's metadata is read again: another broker may lead by now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong, for how long, and how often in a row."""
+    """A failure: its error, for how long, and how often in a row."""
 
     what: str
-    """For the sentence that the user reads: `records for flights/3`."""
+    """The name of the work, as messages show it: `records for flights/3`."""
     error: HeadraceError
     attempts: int
-    """1 for the first failure."""
+    """The number of attempts, 1 for the first failure."""
     since_ms: int
-    """The time limit counts from here."""
+    """The time from which the time limit counts."""
     failing_since_ms: int
-    """When the first of these attempts began: what only waited for its turn is not in trouble."""
+    """The time when the first of these attempts began: work that only waited for its turn is not in trouble."""
 
 
 @dataclass(frozen=True, slots=True)
 class TryAgain:
     at_ms: int
     refresh: bool
-    """Read the topic's metadata first."""
+    """Whether the topic's metadata is read first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class RetryPolicy:
     timeout_ms: int
     also_retriable: tuple[type[HeadraceError], ...] = ()
     trouble: Trouble | None = None
-    """Is told what is tried again."""
+    """The log of failures that are tried again."""
 
     def decide(self, failure: Failure, now_ms: int, random: Random) -> TryAgain | StopTrying:
         error = failure.error
@@ -145,7 +145,7 @@ class Retries:
     attempts: int = 0
 
     def failed(self, error: HeadraceError, now_ms: int, random: Random) -> TryAgain:
-        """Raises the last error when it is time to give up. A topic may be a moment old: it is looked up again."""
+        """Return when to try again, or raise the last error. A topic may be a moment old: it is looked up again."""
         self.attempts += 1
         if isinstance(error, UnknownTopicError):
             policy = RetryPolicy(min(self.timeout_ms, UNKNOWN_TOPIC_GRACE_MS), (UnknownTopicError,))
@@ -158,18 +158,18 @@ class Retries:
 
 
 def changes_layout(error: HeadraceError) -> bool:
-    """Whether the topic's metadata should be read again."""
+    """Return whether the topic's metadata should be read again."""
     return isinstance(error, _LAYOUT_CHANGED)
 
 
 def backoff_ms(attempts: int, random: Random) -> int:
-    """Wait after the `attempts`-th failure in a row."""
+    """Return the wait after the `attempts`-th failure in a row."""
     ceiling = min(CLIENT_BACKOFF_MAX_MS, CLIENT_BACKOFF_MIN_MS << min(attempts - 1, 16))
     return random.randint(ceiling // 2, ceiling)
 
 
 def _retry_after_ms(error: HeadraceError) -> int:
-    """What this broker needs. Where another may answer it is no advice: elections take less than a second."""
+    """Return the time that this broker asks for; 0 where another may lead: elections take less than a second."""
     if isinstance(error, _LAYOUT_CHANGED):
         return 0
     wait = error.details.get("retryAfterMs")

@@ -45,7 +45,7 @@ from headrace.core.records.header import (
     ProducerNumbers,
 )
 from headrace.core.records.raw import RawBatch, batch_crc
-from headrace.core.types import LeaderEpoch, Offset, Record
+from headrace.core.types import LeaderEpoch, Offset, RecordContent
 
 RECORD_SCHEMA: Final = pa.schema(
     [
@@ -96,13 +96,15 @@ class DecodedBatch:
             return self
         return type(self)(self.header, self.records.slice(first), self.offsets[first:])
 
-    def rows(self) -> Iterator[tuple[Offset, Record]]:
+    def rows(self) -> Iterator[tuple[Offset, RecordContent]]:
         """Yield record by record; columns are ten times as fast."""
         columns = self.records
         keys, values, times = (columns.column(index).to_pylist() for index in range(3))
         offsets: list[Any] = self.offsets.tolist()
         rows = zip(offsets, keys, values, times, header_rows(columns.column(3)), strict=True)
-        return ((Offset(offset), Record(key, value, time, headers)) for offset, key, value, time, headers in rows)
+        return (
+            (Offset(offset), RecordContent(key, value, time, headers)) for offset, key, value, time, headers in rows
+        )
 
 
 def record_columns(
@@ -133,7 +135,7 @@ def record_columns(
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORD_SCHEMA)
 
 
-def columns_of(records: Sequence[Record]) -> pa.RecordBatch:
+def columns_of(records: Sequence[RecordContent]) -> pa.RecordBatch:
     """Return records that came one by one (JSON) as columns."""
     return record_columns(
         [record.value for record in records],

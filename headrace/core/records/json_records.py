@@ -30,7 +30,7 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from headrace.core.errors import BatchTooLargeError, InvalidRequestError
 from headrace.core.limits import JSON_LINE_BYTES_MAX, RECORD_HEADERS_MAX
-from headrace.core.types import Offset, Record, RecordHeaders
+from headrace.core.types import Offset, RecordContent, RecordHeaders
 
 JSON_DEPTH_MAX = 128
 """The depth of nesting above which a value comes out as a string where JSON values were asked for."""
@@ -101,7 +101,7 @@ _SHOWN_CHARACTERS: Final = 60
 _UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def parse_json_records(body: bytes, *, now_ms: int) -> list[Record]:
+def parse_json_records(body: bytes, *, now_ms: int) -> list[RecordContent]:
     """Return the records of `{"records": [...]}`; one at least. Raises InvalidRequestError."""
     try:
         document = _parsed(body)
@@ -116,7 +116,7 @@ def parse_json_records(body: bytes, *, now_ms: int) -> list[Record]:
     return [_record_at(index, item, now_ms) for index, item in enumerate(items)]
 
 
-def parse_ndjson(body: bytes, now_ms: int) -> list[Record]:
+def parse_ndjson(body: bytes, now_ms: int) -> list[RecordContent]:
     """Return the records of a body with one JSON record a line; blank lines are skipped.
 
     Raises InvalidRequestError, and BatchTooLargeError for a line over JSON_LINE_BYTES_MAX.
@@ -134,7 +134,7 @@ def parse_ndjson(body: bytes, now_ms: int) -> list[Record]:
     return records
 
 
-def parse_printed_line(line: bytes, now_ms: int) -> Record:
+def parse_printed_line(line: bytes, now_ms: int) -> RecordContent:
     """Return the record of one line as readers print it; `topic`, `partition` and `offset`, where it stood, are left
     out.
 
@@ -143,7 +143,7 @@ def parse_printed_line(line: bytes, now_ms: int) -> Record:
     return _record(_item_of_line(line), now_ms, _PRINTED_FIELDS)
 
 
-def to_json(record: Record, offset: Offset) -> dict[str, Any]:
+def to_json(record: RecordContent, offset: Offset) -> dict[str, Any]:
     """Return the record as a JSON object, its value as text."""
     return {
         "offset": offset,
@@ -154,7 +154,7 @@ def to_json(record: Record, offset: Offset) -> dict[str, Any]:
     }
 
 
-def json_line(record: Record, offset: Offset, *, value_format: ValueFormat = "text") -> str:
+def json_line(record: RecordContent, offset: Offset, *, value_format: ValueFormat = "text") -> str:
     """Return the same as text, in one line.
 
     Where `json` is asked for, a value that is JSON stands in it as it is written, except that line ends between its
@@ -171,7 +171,7 @@ def json_line(record: Record, offset: Offset, *, value_format: ValueFormat = "te
     )
 
 
-def _record_at(index: int, item: JsonTree, now_ms: int) -> Record:
+def _record_at(index: int, item: JsonTree, now_ms: int) -> RecordContent:
     try:
         return _record(item, now_ms, _RECORD_FIELDS)
     except InvalidRequestError as error:
@@ -196,13 +196,13 @@ def _parsed(content: bytes) -> JsonTree:
     return parse_json(content.removeprefix(codecs.BOM_UTF8).decode())
 
 
-def _record(item: JsonTree, now_ms: int, known: frozenset[str]) -> Record:
+def _record(item: JsonTree, now_ms: int, known: frozenset[str]) -> RecordContent:
     if not isinstance(item, tuple):
         raise InvalidRequestError(f'{_shown(item)} is not a record, must be an object such as {{"value": "text"}}')
     fields = _fields(item, known, "a record")
     if "value" not in fields and "valueBase64" not in fields:
         raise _refused("value", "value is missing: give value (null for a tombstone) or valueBase64")
-    return Record(
+    return RecordContent(
         _bytes_in(fields, "key", "keyBase64"),
         _bytes_in(fields, "value", "valueBase64"),
         _timestamp(fields["timestamp"]) if "timestamp" in fields else now_ms,

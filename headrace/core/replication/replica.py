@@ -10,7 +10,7 @@ is neither led with nor served: the state that names this seat is held back unti
 
 Invariants: at most one role acts at a time; a state is applied once, in the order of partition epochs; the high
 watermark never falls but with a log that is cut below it, and never lies outside of the log. Owned by
-`headrace_broker.partition.partition`, which feeds events and carries out effects; the simulator runs the same code.
+`headrace_broker.partition.shell`, which feeds events and carries out effects; the simulator runs the same code.
 """
 
 from collections.abc import Collection
@@ -82,6 +82,11 @@ class Replica:
     def high_watermark(self) -> Offset:
         """The first offset that is not committed, as far as this broker knows."""
         return self._leadership.high_watermark if self._leadership.leads else self._following.high_watermark
+
+    @property
+    def vouched_high_watermark(self) -> Offset:
+        """The high watermark that may be remembered on disk: what lies below it is there as surely as it ever is."""
+        return min(self.high_watermark, self._leadership.commit.vouched_end)
 
     @property
     def state(self) -> PartitionState | None:

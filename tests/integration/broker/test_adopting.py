@@ -3,7 +3,7 @@
 from headrace.core.records.columns import columns_of, encode_batch
 from headrace.core.records.header import ProducerNumbers
 from headrace.core.resources.partition_set import PARTITIONS_PER_SET_MAX
-from headrace.core.types import Record
+from headrace.core.types import RecordContent
 from tests.support.batches import TIMESTAMP_MS
 from tests.support.cluster import Cluster, http
 from tests.support.waiting import wait_for
@@ -11,7 +11,7 @@ from tests.support.world import BATCH_BODY, PARTITION_SETS, TOPICS
 
 
 def batch(sequence: int, value: bytes) -> bytes:
-    records = columns_of([Record(None, value, TIMESTAMP_MS)])
+    records = columns_of([RecordContent(None, value, TIMESTAMP_MS)])
     return b"".join(encode_batch(records, numbers=ProducerNumbers(7, 0, sequence)))
 
 

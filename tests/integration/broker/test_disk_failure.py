@@ -9,7 +9,8 @@ import pytest
 
 from headrace.core.types import BrokerId
 from headrace.http2.async_transport import AsyncTransport
-from headrace_broker.process import DiskFailedError, run
+from headrace_broker.ending import DiskFailedError
+from headrace_broker.process import run
 from headrace_broker.settings import Settings
 from headrace_broker.stop_signals import StopSignals
 from tests.support.cluster import Cluster, running_cluster

@@ -2,14 +2,14 @@
 
 from headrace.core.records.columns import columns_of, encode_batch
 from headrace.core.records.header import ProducerNumbers
-from headrace.core.types import Record
+from headrace.core.types import RecordContent
 from tests.support.batches import TIMESTAMP_MS
 from tests.support.cluster import Answer, Cluster, Program, http
 from tests.support.world import BATCH_BODY
 
 
 def batch(sequence: int, *values: bytes, epoch: int = 0) -> bytes:
-    records = columns_of([Record(None, value, TIMESTAMP_MS) for value in values or (b"v",)])
+    records = columns_of([RecordContent(None, value, TIMESTAMP_MS) for value in values or (b"v",)])
     return b"".join(encode_batch(records, numbers=ProducerNumbers(7, epoch, sequence)))
 
 

@@ -193,7 +193,7 @@ async def test_should_be_forgotten_when_its_client_leaves(app: BrokerApp, protoc
     async with watching(protocol, app.url), watching(protocol, app.url, Accept=BATCH):
         assert app.components.watches.open == 2
     await wait_closed(app)
-    assert app.partition._waiting._readers == set()
+    assert app.partition._waiters._readers == set()
 
 
 async def test_should_take_no_more_streams_than_it_may(app: BrokerApp, protocol: str) -> None:

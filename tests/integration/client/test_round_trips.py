@@ -22,7 +22,7 @@ from headrace.client.consumer.consumer import Consumer
 from headrace.client.producer.producer import Producer
 from headrace.client.record import TopicPartition
 from headrace.core.records.arrays import header_rows
-from headrace.core.types import Record
+from headrace.core.types import RecordContent
 from tests.support.batches import TIMESTAMP_MS
 from tests.support.cluster import Cluster, http
 from tests.support.examples import examples
@@ -32,21 +32,21 @@ from tests.support.world import JSON_BODY, NDJSON_BODY
 HOUR_MS = 3_600_000
 CONTENTS = st.none() | st.binary(max_size=12) | st.text(max_size=6).map(str.encode)
 RECORDS = st.builds(
-    Record,
+    RecordContent,
     key=CONTENTS,
     value=CONTENTS,
     timestamp_ms=st.integers(TIMESTAMP_MS - HOUR_MS, TIMESTAMP_MS),
     headers=st.lists(st.tuples(st.text(max_size=4), CONTENTS), max_size=3).map(tuple),
 )
 ODD_ONES = [
-    Record(b"", b"", TIMESTAMP_MS),
-    Record(None, None, TIMESTAMP_MS, (("", b""), ("", None), ("\0", b"\0"))),
-    Record(b"1.10", b'{"a":1.10,"a":1E5,"b":[-0,1e400]}', TIMESTAMP_MS, (("a", b"1"), ("a", b"1.0"))),
-    Record(b"\xff\0", b"a\0b\0", TIMESTAMP_MS - 1),
-    Record(b"\xed\xa0\x80", "\ufeff\u2028\x7f\x9b😀".encode(), TIMESTAMP_MS),
-    Record(b" a\r\n", b"\r\n \t", TIMESTAMP_MS, (("ü\n", "ü".encode()),)),
-    Record(b"null", b"null", TIMESTAMP_MS),
-    Record(b'"', b'\\"\\u00e9', TIMESTAMP_MS),
+    RecordContent(b"", b"", TIMESTAMP_MS),
+    RecordContent(None, None, TIMESTAMP_MS, (("", b""), ("", None), ("\0", b"\0"))),
+    RecordContent(b"1.10", b'{"a":1.10,"a":1E5,"b":[-0,1e400]}', TIMESTAMP_MS, (("a", b"1"), ("a", b"1.0"))),
+    RecordContent(b"\xff\0", b"a\0b\0", TIMESTAMP_MS - 1),
+    RecordContent(b"\xed\xa0\x80", "\ufeff\u2028\x7f\x9b😀".encode(), TIMESTAMP_MS),
+    RecordContent(b" a\r\n", b"\r\n \t", TIMESTAMP_MS, (("ü\n", "ü".encode()),)),
+    RecordContent(b"null", b"null", TIMESTAMP_MS),
+    RecordContent(b'"', b'\\"\\u00e9', TIMESTAMP_MS),
 ]
 
 
@@ -76,25 +76,25 @@ def place(shared: Cluster) -> Iterator[Place]:
         yield Place(shared, topic, producer, consumer)
 
 
-def by_json(place: Place, records: list[Record]) -> None:
+def by_json(place: Place, records: list[RecordContent]) -> None:
     body = json.dumps({"records": [_written(record) for record in records]}).encode()
     answer = http("POST", place.url, body, JSON_BODY)
     assert answer.status == 200, answer.body
 
 
-def by_ndjson(place: Place, records: list[Record]) -> None:
+def by_ndjson(place: Place, records: list[RecordContent]) -> None:
     body = "\r\n\r\n".join(json.dumps(_written(record), ensure_ascii=False) for record in records).encode()
     answer = http("POST", place.url, b"\xef\xbb\xbf" + body, NDJSON_BODY)
     assert answer.status == 200, answer.body
 
 
-def by_send(place: Place, records: list[Record]) -> None:
+def by_send(place: Place, records: list[RecordContent]) -> None:
     for each in records:
         place.producer.send(place.topic, each.value, each.key, headers=each.headers, timestamp_ms=each.timestamp_ms)
     place.producer.flush()
 
 
-def by_printed_lines(place: Place, records: list[Record]) -> None:
+def by_printed_lines(place: Place, records: list[RecordContent]) -> None:
     rows = RecordRows(
         *(place.topic, 0, list(range(len(records))), [record.timestamp_ms for record in records]),
         *([record.key for record in records], [record.value for record in records]),
@@ -105,7 +105,7 @@ def by_printed_lines(place: Place, records: list[Record]) -> None:
     place.producer.flush()
 
 
-def by_columns(place: Place, records: list[Record], column: Callable[[list[bytes | None]], Any]) -> None:
+def by_columns(place: Place, records: list[RecordContent], column: Callable[[list[bytes | None]], Any]) -> None:
     place.producer.send_batch(
         place.topic,
         values=column([record.value for record in records]),
@@ -123,29 +123,29 @@ COLUMNS: list[Callable[[list[bytes | None]], Any]] = [
 WAYS_IN = [by_json, by_ndjson, by_send, by_printed_lines]
 
 
-def json_out(place: Place, start: int) -> list[Record]:
+def json_out(place: Place, start: int) -> list[RecordContent]:
     found = http("GET", f"{place.url}?offset={start}").json["records"]
     return [_read(record) for record in found]
 
 
-def ndjson_out(place: Place, start: int) -> list[Record]:
+def ndjson_out(place: Place, start: int) -> list[RecordContent]:
     answer = http("GET", f"{place.url}?offset={start}", headers={"Accept": "application/x-ndjson"})
     return [_read(json.loads(line)) for line in answer.body.split(b"\n") if line]
 
 
-def records_out(place: Place, start: int) -> list[Record]:
+def records_out(place: Place, start: int) -> list[RecordContent]:
     place.consumer.seek(0, start)
     found = place.consumer.records(follow=False)
-    return [Record(each.key, each.value, each.timestamp_ms, each.headers) for each in found]
+    return [RecordContent(each.key, each.value, each.timestamp_ms, each.headers) for each in found]
 
 
-def batches_out(place: Place, start: int) -> list[Record]:
+def batches_out(place: Place, start: int) -> list[RecordContent]:
     place.consumer.seek(0, start)
     found = []
     for batch in place.consumer.batches(follow=False):
         columns = [batch.column(name).to_pylist() for name in ("key", "value", "timestamp_ms")]
         rows = zip(*columns, header_rows(batch.column("headers")), strict=True)
-        found += [Record(key, value, time, headers) for key, value, time, headers in rows]
+        found += [RecordContent(key, value, time, headers) for key, value, time, headers in rows]
     return found
 
 
@@ -155,7 +155,7 @@ WAYS_OUT = [json_out, ndjson_out, records_out, batches_out]
 @examples(0.4)
 @given(records=st.lists(RECORDS, min_size=1, max_size=3))
 @example(records=ODD_ONES)
-def test_should_give_back_what_it_was_given(place: Place, records: list[Record]) -> None:
+def test_should_give_back_what_it_was_given(place: Place, records: list[RecordContent]) -> None:
     start = place.end
     for way_in in WAYS_IN:
         way_in(place, records)
@@ -180,7 +180,7 @@ def test_should_show_the_json_that_it_was_given(place: Place) -> None:
         assert f'"value": {value}, '.encode() in shown
 
 
-def _written(record: Record) -> dict[str, Any]:
+def _written(record: RecordContent) -> dict[str, Any]:
     headers = [{"name": name, **_content("value", content)} for name, content in record.headers]
     return {
         **_content("key", record.key),
@@ -197,9 +197,9 @@ def _content(name: str, content: bytes | None) -> dict[str, str | None]:
         return {f"{name}Base64": b64encode(content or b"").decode()}
 
 
-def _read(record: dict[str, Any]) -> Record:
+def _read(record: dict[str, Any]) -> RecordContent:
     headers = tuple((header["name"], _bytes(header, "value")) for header in record["headers"])
-    return Record(_bytes(record, "key"), _bytes(record, "value"), record["timestamp"], headers)
+    return RecordContent(_bytes(record, "key"), _bytes(record, "value"), record["timestamp"], headers)
 
 
 def _bytes(fields: dict[str, Any], name: str) -> bytes | None:

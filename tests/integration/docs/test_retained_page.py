@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace_broker.partition.holdings import ORPHAN_RETENTION_MS
+from headrace_broker.partition.actions import ORPHAN_RETENTION_MS
 from tests.support.pages import follow
 
 PATH = Path(__file__).parents[3] / "docs" / "retained.md"

@@ -209,7 +209,7 @@ async def test_should_hold_little_for_a_follower_that_appends_slowly(
     apps.lead(0, isr=(0, 1))
     await apps[0].produce(b"a")
     await apps.agree()
-    slow = apps[2].partition()
+    slow = apps[2].partition().shell
     received = type(slow).received
 
     def lost(self: object, *args: object) -> None:

@@ -73,4 +73,4 @@ async def test_should_do_what_the_page_says_byte_by_byte(app: BrokerApp) -> None
         process.kill()
         await process.wait()
     await eventually(lambda: not app.components.sessions.open, "the session is forgotten")
-    assert not app.partition._waiting._followers
+    assert not app.partition._waiters._readers

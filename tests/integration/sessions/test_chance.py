@@ -131,4 +131,4 @@ async def test_should_survive_whatever_is_said(app: BrokerApp) -> None:
             assert answer.base_offset + 1 == app.partition.high_watermark
     budgets = (app.admission.bodies, app.admission.answers)
     await eventually(lambda: all(each.left_bytes == each.limit_bytes for each in budgets), "all given back")
-    await eventually(lambda: not app.partition._waiting._followers, "nobody follows")
+    await eventually(lambda: not app.partition._waiters._readers, "nobody follows")

@@ -256,7 +256,7 @@ async def test_should_forget_a_client_that_has_gone(app: BrokerApp) -> None:
         assert (app.components.sessions.open, app.components.sessions.channels) == (1, 2)
         session.stream.cancel()
         await eventually(lambda: not app.components.sessions.open, "no session")
-    assert not app.partition._waiting._followers
+    assert not app.partition._waiters._readers
 
 
 @pytest.mark.parametrize("alone", [True, False])

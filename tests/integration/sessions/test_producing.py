@@ -21,7 +21,7 @@ from headrace.core.frames.session_messages import (
 from headrace.core.records.columns import columns_of
 from headrace.core.records.header import Compression
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import BrokerId, Record
+from headrace.core.types import BrokerId, RecordContent
 from headrace_broker.admission import JSON_BATCH_BYTES_MIN
 from tests.support.batches import TIMESTAMP_MS, batch_of, encoded, mislabelled, poisoned
 from tests.support.broker_app import BrokerApp
@@ -65,7 +65,7 @@ async def test_should_refuse_all_that_follows_a_failure(app: BrokerApp) -> None:
 
 async def test_should_name_the_produce_at_fault_among_those_that_came_together(app: BrokerApp) -> None:
     app.partition.configure(TopicSpec.parse({"partitions": 1, "cleanupPolicy": "Compact"}))
-    keyed = encoded(columns_of([Record(b"key", b"value", TIMESTAMP_MS)]))
+    keyed = encoded(columns_of([RecordContent(b"key", b"value", TIMESTAMP_MS)]))
     async with session_at(app.url) as session:
         batches = [keyed, keyed, batch_of(b"no key"), keyed]
         session.say(to_produce(1), *(Produce(1, n, [batch]) for n, batch in enumerate(batches)))

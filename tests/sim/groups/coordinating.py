@@ -291,7 +291,7 @@ class Coordinating:
 
     @property
     def _contact(self) -> Contact:
-        return Contact(self.life.clock.now_ms, self.life.renewed_ms)
+        return Contact(self.life.clock.now_ms, self.life.clock_port.renewed_ms)
 
     @property
     def _wall_ms(self) -> int:

@@ -87,7 +87,7 @@ DECIDED = (
     "member: Revoke",
     "member: Lost",
     "member: Left",
-    "member: Failed",
+    "member: MembershipFailed",
     "member: Commit",
     "member: may not read",
     "refused: NotCoordinator",

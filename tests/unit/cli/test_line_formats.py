@@ -31,7 +31,7 @@ from headrace.cli.record_formats import RecordRows
 from headrace.core.limits import JSON_LINE_BYTES_MAX
 from headrace.core.records.arrays import header_rows
 from headrace.core.records.columns import columns_of
-from headrace.core.types import Record
+from headrace.core.types import RecordContent
 from tests.support.batches import RECORDS
 
 
@@ -192,7 +192,7 @@ def test_should_keep_the_cells_of_any_csv(rows: list[list[str]], line_end: str, 
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=4))
-def test_should_read_the_records_that_consume_prints(records: list[Record]) -> None:
+def test_should_read_the_records_that_consume_prints(records: list[RecordContent]) -> None:
     columns = columns_of(records)
     rows = RecordRows(
         *("orders", 3, list(range(len(records))), columns.column(2).to_pylist()),
@@ -200,7 +200,7 @@ def test_should_read_the_records_that_consume_prints(records: list[Record]) -> N
     )
     for printed in (record_formats.json_lines(rows), record_formats.json_lines(rows, with_topic=True)):
         read = printed_records([line + b"\r\n" for line in printed], lambda: -1)
-        assert [Record(each.key, each.value, each.timestamp_ms or 0, each.headers) for each in read] == records
+        assert [RecordContent(each.key, each.value, each.timestamp_ms or 0, each.headers) for each in read] == records
 
 
 @pytest.mark.parametrize(

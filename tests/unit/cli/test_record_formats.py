@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.cli.record_formats import RecordRows, json_lines, table, table_title, values
 from headrace.core.records.json_records import to_json
-from headrace.core.types import Offset, Record, RecordHeaders
+from headrace.core.types import Offset, RecordContent, RecordHeaders
 
 SOME_BYTES = st.none() | st.text().map(str.encode) | st.binary()
 
@@ -22,7 +22,7 @@ def test_should_give_the_brokers_json_form_and_the_partition(
     value: bytes | None, key: bytes | None, time_ms: int, headers: list[tuple[str, bytes | None]]
 ) -> None:
     (line,) = json_lines(rows(value, key, time_ms, tuple(headers)))
-    expected = {"partition": 3, **to_json(Record(key, value, time_ms, tuple(headers)), Offset(12))}
+    expected = {"partition": 3, **to_json(RecordContent(key, value, time_ms, tuple(headers)), Offset(12))}
     assert line == json.dumps(expected, ensure_ascii=False).encode()
     assert b"\n" not in line
 

@@ -13,12 +13,12 @@ from headrace.core.limits import BATCH_DECOMPRESSED_BYTES_MAX
 from headrace.core.records.arrow_message import ArrowMessage, read_message, unpacked_bytes
 from headrace.core.records.columns import columns_of, decode_batch
 from headrace.core.records.header import BatchHeader, Compression
-from headrace.core.types import Record
+from headrace.core.types import RecordContent
 from tests.support.batches import RECORDS, batch_of, encoded, mislabelled, sealed
 
 METADATA_AT = 72
-PLAIN = encoded(columns_of([Record(b"k", b"v" * 100, 5, (("a", b"1"),))] * 50))
-ZSTD = encoded(columns_of([Record(b"k", b"v" * 100, 5, (("a", b"1"),))] * 50), Compression.ZSTD)
+PLAIN = encoded(columns_of([RecordContent(b"k", b"v" * 100, 5, (("a", b"1"),))] * 50))
+ZSTD = encoded(columns_of([RecordContent(b"k", b"v" * 100, 5, (("a", b"1"),))] * 50), Compression.ZSTD)
 
 
 def message_in(batch: bytes | bytearray) -> ArrowMessage:
@@ -39,7 +39,7 @@ def first_compressed_at(batch: bytearray) -> int:
 
 
 @given(records=st.lists(RECORDS, min_size=1, max_size=9), compression=st.sampled_from(Compression))
-def test_should_read_what_pyarrow_reads(records: list[Record], compression: Compression) -> None:
+def test_should_read_what_pyarrow_reads(records: list[RecordContent], compression: Compression) -> None:
     batch = encoded(columns_of(records), compression)
     message = message_in(batch)
     arrows = pa.ipc.read_message(pa.py_buffer(batch[64:]))

@@ -25,7 +25,7 @@ from headrace.core.records.columns import (
 )
 from headrace.core.records.header import APPEND_TIME_BIT, SPARSE_BIT, BatchHeader, Compression
 from headrace.core.records.raw import HEARTBEAT, RawBatch, split_batches
-from headrace.core.types import LeaderEpoch, Offset, Record
+from headrace.core.types import LeaderEpoch, Offset, RecordContent
 from tests.support.batches import (
     RECORDS,
     TIMESTAMP_MS,
@@ -41,12 +41,12 @@ from tests.support.batches import (
 TWO = record_columns([b"a", b"b"], timestamps_ms=TIMESTAMP_MS)
 
 
-def rows_of(batch: bytes) -> list[Record]:
+def rows_of(batch: bytes) -> list[RecordContent]:
     return [record for _, record in decode_batch(batch).rows()]
 
 
 @given(records=st.lists(RECORDS, min_size=1, max_size=20), compression=st.sampled_from(Compression))
-def test_should_come_back_from_its_bytes(records: list[Record], compression: Compression) -> None:
+def test_should_come_back_from_its_bytes(records: list[RecordContent], compression: Compression) -> None:
     batch = encoded(columns_of(records), compression)
     decoded = decode_batch(batch)
     times = [record.timestamp_ms for record in records]
@@ -60,13 +60,13 @@ def test_should_come_back_from_its_bytes(records: list[Record], compression: Com
 
 
 @given(records=st.lists(RECORDS, min_size=2, max_size=20), at=st.integers(0, 19))
-def test_should_encode_slices_of_columns(records: list[Record], at: int) -> None:
+def test_should_encode_slices_of_columns(records: list[RecordContent], at: int) -> None:
     start = at % (len(records) - 1)
     assert rows_of(encoded(columns_of(records).slice(start))) == records[start:]
 
 
 @given(runs=st.lists(st.lists(RECORDS, min_size=1, max_size=4), max_size=4), beats=st.integers(0, 2))
-def test_should_give_every_batch_of_a_fetch_without_heartbeats(runs: list[list[Record]], beats: int) -> None:
+def test_should_give_every_batch_of_a_fetch_without_heartbeats(runs: list[list[RecordContent]], beats: int) -> None:
     fetched = b"".join(encoded(columns_of(run)) + HEARTBEAT * beats for run in runs)
     assert [[record for _, record in batch.rows()] for batch in decode_batches(fetched)] == runs
 
@@ -98,9 +98,9 @@ def test_should_decode_wherever_a_batch_starts_in_memory(shift: int) -> None:
 def test_should_keep_null_apart_from_empty() -> None:
     batch = encoded(record_columns([b"", None, "ü"], [None, "", b"k"], timestamps_ms=[3, 1, 2]))
     assert rows_of(batch) == [
-        Record(None, b"", 3),
-        Record(b"", None, 1),
-        Record(b"k", "ü".encode(), 2),
+        RecordContent(None, b"", 3),
+        RecordContent(b"", None, 1),
+        RecordContent(b"k", "ü".encode(), 2),
     ]
     header = decode_batch(batch).header
     assert (header.base_timestamp_ms, header.max_timestamp_ms) == (3, 3)
@@ -185,7 +185,7 @@ def test_should_take_a_column_of_nulls_as_tombstones() -> None:
 
 
 def test_should_take_headers_as_an_arrow_column() -> None:
-    headers = columns_of([Record(None, None, 5, (("a", b"1"),))]).column(3)
+    headers = columns_of([RecordContent(None, None, 5, (("a", b"1"),))]).column(3)
     assert record_columns([b"v"], timestamps_ms=5, headers=headers).column(3).equals(headers)
 
 
@@ -269,7 +269,7 @@ def test_should_drop_the_records_below_an_offset() -> None:
 
 
 def test_should_keep_headers_with_their_records_when_the_first_are_dropped() -> None:
-    records = [Record(None, None, 5, (("a", b"1"),)), Record(None, None, 5, (("b", None), ("b", b"2")))]
+    records = [RecordContent(None, None, 5, (("a", b"1"),)), RecordContent(None, None, 5, (("b", None), ("b", b"2")))]
     assert [record for _, record in decode_batch(encoded(columns_of(records))).since(1).rows()] == records[1:]
 
 
@@ -334,7 +334,7 @@ def replaced(index: int, column: Any) -> Callable[[list[Any]], None]:
     return change
 
 
-HEADERS = columns_of([Record(None, None, 5, (("a", b"1"),))] * 2).column(3)
+HEADERS = columns_of([RecordContent(None, None, 5, (("a", b"1"),))] * 2).column(3)
 
 
 @pytest.mark.parametrize(

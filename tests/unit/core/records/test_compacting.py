@@ -18,7 +18,7 @@ from headrace.core.records.compacting import (
 )
 from headrace.core.records.header import CONTROL_BIT, BatchHeader, Compression, ProducerNumbers
 from headrace.core.records.raw import RawBatch, split_batches
-from headrace.core.types import LeaderEpoch, Offset, Record
+from headrace.core.types import LeaderEpoch, Offset, RecordContent
 from tests.support.batches import TIMESTAMP_MS, packed, poisoned
 
 NOTHING_ELSE = Keep(Offset(0), Offset(0), ProducersLast(Offset(0), ()))
@@ -34,7 +34,7 @@ class Log:
 
     def add(
         self,
-        *records: Record,
+        *records: RecordContent,
         epoch: int = 1,
         compression: Compression = Compression.NONE,
         append_time_ms: int | None = None,
@@ -58,8 +58,8 @@ class Log:
         return [BatchHeader.unpack(batch) for batch in self.content]
 
 
-def record(key: str | None, value: str | None, time_ms: int = TIMESTAMP_MS) -> Record:
-    return Record(None if key is None else key.encode(), None if value is None else value.encode(), time_ms)
+def record(key: str | None, value: str | None, time_ms: int = TIMESTAMP_MS) -> RecordContent:
+    return RecordContent(None if key is None else key.encode(), None if value is None else value.encode(), time_ms)
 
 
 def latest_of(batches: Sequence[bytes], keys_max: int = 1 << 20) -> LatestRecords:
@@ -90,7 +90,7 @@ def producers_of(
     return last
 
 
-def rows_of(batches: Sequence[bytes]) -> list[tuple[int, Record]]:
+def rows_of(batches: Sequence[bytes]) -> list[tuple[int, RecordContent]]:
     return [row for batch in batches if not BatchHeader.unpack(batch).is_empty for row in decode_batch(batch).rows()]
 
 
@@ -111,7 +111,7 @@ BATCH = st.tuples(
 
 @given(drawn=st.lists(BATCH, max_size=12), start=st.integers(0, 10), tombstones_from=st.integers(0, 40))
 def test_should_leave_the_last_record_of_each_key_where_it_was(
-    drawn: list[tuple[list[Record], int, Compression, int | None, int]], start: int, tombstones_from: int
+    drawn: list[tuple[list[RecordContent], int, Compression, int | None, int]], start: int, tombstones_from: int
 ) -> None:
     log, epoch = Log(), 1
     for records, rise, compression, append_time_ms, producer in drawn:

@@ -13,14 +13,14 @@ from headrace.core.errors import BatchTooLargeError, CorruptBatchError
 from headrace.core.records.columns import check_body, columns_of, decode_batch, decode_batches
 from headrace.core.records.header import Compression
 from headrace.core.records.raw import split_batches
-from headrace.core.types import Record
+from headrace.core.types import RecordContent
 from tests.support.batches import batch_of, encoded, sealed
 from tests.support.examples import examples
 
 RECORDS = [
-    Record(b"key", b"value" * 20, 5, (("a", b"1"), ("b", None))),
-    Record(None, None, 6),
-    Record(b"", b"x", 7, (("ü", b"zz"),)),
+    RecordContent(b"key", b"value" * 20, 5, (("a", b"1"), ("b", None))),
+    RecordContent(None, None, 6),
+    RecordContent(b"", b"x", 7, (("ü", b"zz"),)),
 ]
 VALID = [
     *(encoded(columns_of(RECORDS * 20), compression) for compression in Compression),

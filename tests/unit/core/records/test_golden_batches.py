@@ -26,13 +26,13 @@ from headrace.core.records.columns import (
 from headrace.core.records.header import APPEND_TIME_BIT, SPARSE_BIT, BatchHeader, Compression, ProducerNumbers
 from headrace.core.records.json_records import to_json
 from headrace.core.records.raw import HEARTBEAT, emptied_batch, split_batches
-from headrace.core.types import LeaderEpoch, Offset, Record
+from headrace.core.types import LeaderEpoch, Offset, RecordContent
 from tests.support.batches import TIMESTAMP_MS, encoded, message_of, packed
 
 FOLDER = Path(__file__).parents[3] / "golden" / "batches"
 REWRITE = os.environ.get("HEADRACE_REWRITE_GOLDEN") == "1"
-FLIGHT = Record(b"N14228", b'{"carrier":"UA","flight":1545}', TIMESTAMP_MS)
-MANY = [Record(b"N%d" % number, b"value " * 20, TIMESTAMP_MS + number) for number in range(12)]
+FLIGHT = RecordContent(b"N14228", b'{"carrier":"UA","flight":1545}', TIMESTAMP_MS)
+MANY = [RecordContent(b"N%d" % number, b"value " * 20, TIMESTAMP_MS + number) for number in range(12)]
 
 
 def one() -> bytes:
@@ -43,13 +43,13 @@ def one() -> bytes:
 def nulls() -> bytes:
     """Null and empty keys and values: a null value is a tombstone, an empty one is not."""
     pairs = [(None, b"no key"), (b"", b"empty key"), (b"gone", None), (b"empty value", b"")]
-    return encoded(columns_of([Record(key, value, TIMESTAMP_MS) for key, value in pairs]))
+    return encoded(columns_of([RecordContent(key, value, TIMESTAMP_MS) for key, value in pairs]))
 
 
 def headers() -> bytes:
     """Headers: a name may come twice, names are UTF-8, values are bytes or null."""
-    first = Record(None, b"v", TIMESTAMP_MS, (("trace", b"\x00\xff"), ("trace", b"2"), ("größe", None)))
-    return encoded(columns_of([first, Record(None, b"w", TIMESTAMP_MS + 1)]))
+    first = RecordContent(None, b"v", TIMESTAMP_MS, (("trace", b"\x00\xff"), ("trace", b"2"), ("größe", None)))
+    return encoded(columns_of([first, RecordContent(None, b"w", TIMESTAMP_MS + 1)]))
 
 
 def lz4() -> bytes:

@@ -27,7 +27,7 @@ from headrace.core.records.header import (
     skim_batches,
     stamp,
 )
-from headrace.core.types import LeaderEpoch, Offset, Record
+from headrace.core.types import LeaderEpoch, Offset, RecordContent
 from tests.support.batches import sealed
 
 I16, I32, I64 = (st.integers(-(1 << bits), (1 << bits) - 1) for bits in (15, 31, 63))
@@ -169,7 +169,7 @@ def test_should_give_a_header_or_refuse_when_sealed_bytes_are_random(data: bytes
 
 
 def test_should_not_let_a_record_change() -> None:
-    record = Record(b"k", None, 5)
+    record = RecordContent(b"k", None, 5)
     with pytest.raises(dataclasses.FrozenInstanceError):
         record.key = b"x"  # type: ignore[misc]  # the assignment is what is tested
 

@@ -20,7 +20,7 @@ from headrace.core.records.json_records import (
     parse_printed_line,
     to_json,
 )
-from headrace.core.types import Offset, Record
+from headrace.core.types import Offset, RecordContent
 from tests.support.batches import RECORDS
 
 NOW_MS = 1_763_715_600_000
@@ -31,19 +31,19 @@ JSON_VALUES = st.recursive(
 )
 
 
-def parsed(record: Any) -> Record:
+def parsed(record: Any) -> RecordContent:
     """The one record of a body, by all ways in."""
     return parsed_text(json.dumps(record))
 
 
-def parsed_text(text: str) -> Record:
+def parsed_text(text: str) -> RecordContent:
     (by_list,) = parse_json_records(f'{{"records": [{text}]}}'.encode(), now_ms=NOW_MS)
     (by_line,) = parse_ndjson(text.encode(), NOW_MS)
     assert by_list == by_line == parse_printed_line(text.encode(), NOW_MS)
     return by_line
 
 
-def line_of(record: Record, value_format: ValueFormat = "text") -> dict[str, Any]:
+def line_of(record: RecordContent, value_format: ValueFormat = "text") -> dict[str, Any]:
     line = json_line(record, Offset(7), value_format=value_format)
     assert not set(line) & set("\r\n")
     document: dict[str, Any] = json.loads(line)
@@ -51,7 +51,7 @@ def line_of(record: Record, value_format: ValueFormat = "text") -> dict[str, Any
 
 
 @given(record=RECORDS)
-def test_should_come_back_from_its_own_output(record: Record) -> None:
+def test_should_come_back_from_its_own_output(record: RecordContent) -> None:
     out = line_of(record)
     assert out == to_json(record, Offset(7))
     assert out.pop("offset") == 7
@@ -72,24 +72,27 @@ def compact(value: Any) -> bytes:
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
-        ({"value": "ü"}, Record(None, "ü".encode(), NOW_MS)),
-        ({"value": ""}, Record(None, b"", NOW_MS)),
-        ({"value": None}, Record(None, None, NOW_MS)),
-        ({"value": {"b": [1, 2.5], "a": "ü"}}, Record(None, '{"b":[1,2.5],"a":"ü"}'.encode(), NOW_MS)),
-        ({"value": 12, "key": True}, Record(b"true", b"12", NOW_MS)),
-        ({"key": "k", "value": "v", "timestamp": 5}, Record(b"k", b"v", 5)),
-        ({"value": "v", "timestamp": 5.0}, Record(None, b"v", 5)),
-        ({"key": None, "value": False, "timestamp": 0}, Record(None, b"false", 0)),
-        ({"keyBase64": "AP8=", "valueBase64": "/w=="}, Record(b"\x00\xff", b"\xff", NOW_MS)),
-        ({"value": "v", "headers": {"a": "1", "b": None}}, Record(None, b"v", NOW_MS, (("a", b"1"), ("b", None)))),
+        ({"value": "ü"}, RecordContent(None, "ü".encode(), NOW_MS)),
+        ({"value": ""}, RecordContent(None, b"", NOW_MS)),
+        ({"value": None}, RecordContent(None, None, NOW_MS)),
+        ({"value": {"b": [1, 2.5], "a": "ü"}}, RecordContent(None, '{"b":[1,2.5],"a":"ü"}'.encode(), NOW_MS)),
+        ({"value": 12, "key": True}, RecordContent(b"true", b"12", NOW_MS)),
+        ({"key": "k", "value": "v", "timestamp": 5}, RecordContent(b"k", b"v", 5)),
+        ({"value": "v", "timestamp": 5.0}, RecordContent(None, b"v", 5)),
+        ({"key": None, "value": False, "timestamp": 0}, RecordContent(None, b"false", 0)),
+        ({"keyBase64": "AP8=", "valueBase64": "/w=="}, RecordContent(b"\x00\xff", b"\xff", NOW_MS)),
+        (
+            {"value": "v", "headers": {"a": "1", "b": None}},
+            RecordContent(None, b"v", NOW_MS, (("a", b"1"), ("b", None))),
+        ),
         (
             {"value": "v", "headers": [{"name": "a", "value": 1}, {"name": "a", "valueBase64": "/w=="}]},
-            Record(None, b"v", NOW_MS, (("a", b"1"), ("a", b"\xff"))),
+            RecordContent(None, b"v", NOW_MS, (("a", b"1"), ("a", b"\xff"))),
         ),
-        ({"value": "v", "headers": [{"name": "a"}]}, Record(None, b"v", NOW_MS, (("a", None),))),
+        ({"value": "v", "headers": [{"name": "a"}]}, RecordContent(None, b"v", NOW_MS, (("a", None),))),
     ],
 )
-def test_should_read_strings_json_and_base64(record: Any, expected: Record) -> None:
+def test_should_read_strings_json_and_base64(record: Any, expected: RecordContent) -> None:
     assert parsed(record) == expected
 
 
@@ -167,7 +170,7 @@ def test_should_keep_all_but_space_between_tokens_and_long_escapes(value: str, e
     ],
 )
 def test_should_show_json_values_as_they_are_written_in_one_line(value: bytes, shown: str) -> None:
-    line = json_line(Record(None, value, 5), Offset(0), value_format="json")
+    line = json_line(RecordContent(None, value, 5), Offset(0), value_format="json")
     assert line == f'{{"offset": 0, "timestamp": 5, "key": null, "value": {shown}, "headers": []}}'
 
 
@@ -187,7 +190,7 @@ def test_should_take_times_that_are_whole_however_they_are_written(time: str) ->
 
 @pytest.mark.parametrize("mark", [b"\xef\xbb\xbf", b""])
 def test_should_leave_out_a_byte_order_mark(mark: bytes) -> None:
-    expected = Record(None, "ü".encode(), NOW_MS)
+    expected = RecordContent(None, "ü".encode(), NOW_MS)
     record = '{"value": "ü"}'.encode()
     assert parse_json_records(mark + b'{"records": [%s]}' % record, now_ms=NOW_MS) == [expected]
     assert parse_ndjson(mark + record + b"\r\n" + mark + record, NOW_MS) == [expected, expected]
@@ -204,7 +207,7 @@ def test_should_say_what_utf16_is() -> None:
 
 
 def test_should_write_text_where_bytes_are_utf8_and_base64_elsewhere() -> None:
-    record = Record(b"\xff", "ü".encode(), 5, (("a", b"\xfe"), ("b", None), ("c", b"x")))
+    record = RecordContent(b"\xff", "ü".encode(), 5, (("a", b"\xfe"), ("b", None), ("c", b"x")))
     assert to_json(record, Offset(3)) == {
         "offset": 3,
         "timestamp": 5,
@@ -235,7 +238,7 @@ SHALLOW = b"[" + b",".join([b'{"a":1}'] * JSON_DEPTH_MAX) + b"]"
     ],
 )
 def test_should_write_json_values_where_they_are_json(value: bytes | None, expected: dict[str, Any]) -> None:
-    out = line_of(Record(None, value, 5), "json")
+    out = line_of(RecordContent(None, value, 5), "json")
     assert {name: out[name] for name in out if name.startswith("value")} == expected
 
 
@@ -245,7 +248,7 @@ def test_should_skip_blank_lines_and_take_carriage_returns() -> None:
 
 
 @given(record=RECORDS)
-def test_should_read_what_it_printed_wherever_it_stood(record: Record) -> None:
+def test_should_read_what_it_printed_wherever_it_stood(record: RecordContent) -> None:
     printed = {"topic": "flights", "partition": 3, **to_json(record, Offset(5))}
     assert parse_printed_line(json.dumps(printed).encode(), NOW_MS) == record
 

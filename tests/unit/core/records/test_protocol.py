@@ -11,7 +11,7 @@ from headrace.core.records.arrow_message import BATCH_METADATA_BYTES_MAX
 from headrace.core.records.columns import RECORD_SCHEMA, SPARSE_RECORD_SCHEMA, decode_batch
 from headrace.core.records.header import MAGIC, BatchHeader
 from headrace.core.records.raw import split_batches
-from headrace.core.types import LeaderEpoch, Offset, Record
+from headrace.core.types import LeaderEpoch, Offset, RecordContent
 
 PROTOCOL = (Path(__file__).parents[4] / "docs" / "protocol.md").read_text()
 STRUCT_CODES = {"i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I"}
@@ -58,7 +58,7 @@ def test_should_name_the_limits() -> None:
 
 def test_should_decode_the_example_as_it_is_described() -> None:
     batch = example()
-    expected = Record(b"N14228", b'{"carrier":"UA","flight":1545}', 1_763_715_600_000)
+    expected = RecordContent(b"N14228", b'{"carrier":"UA","flight":1545}', 1_763_715_600_000)
     assert list(decode_batch(batch).rows()) == [(0, expected)]
     assert f"It is {len(batch)} bytes long" in PROTOCOL
     assert len(split_batches([batch], batch_bytes_max=len(batch))) == 1

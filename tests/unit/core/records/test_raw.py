@@ -16,7 +16,7 @@ from headrace.core.records.arrow_message import BATCH_METADATA_BYTES_MAX
 from headrace.core.records.columns import columns_of, decode_batch, encode_batch
 from headrace.core.records.header import APPEND_TIME_BIT, CONTROL_BIT, BatchHeader, Compression, ProducerNumbers
 from headrace.core.records.raw import HEARTBEAT, RawBatch, emptied_batch, renumbered, split_batches, split_replicated
-from headrace.core.types import LeaderEpoch, Offset, Record
+from headrace.core.types import LeaderEpoch, Offset, RecordContent
 from tests.support.batches import TIMESTAMP_MS, batch_of, message_of, packed, sealed
 
 LIMIT = 8 << 20
@@ -97,7 +97,7 @@ def test_should_decode_with_its_place_when_stamped(offset: int, epoch: int) -> N
 
 
 def test_should_take_idempotent_producers() -> None:
-    records = columns_of([Record(None, b"v", TIMESTAMP_MS)])
+    records = columns_of([RecordContent(None, b"v", TIMESTAMP_MS)])
     chunks = encode_batch(records, numbers=ProducerNumbers(1 << 62, 0, 17))
     (batch,) = split_batches(chunks, batch_bytes_max=LIMIT)
     assert (batch.header.producer_id, batch.header.producer_epoch, batch.header.base_sequence) == (1 << 62, 0, 17)
@@ -196,7 +196,7 @@ def test_should_refuse_a_body_without_arrow_metadata(body: bytes, rule: str) -> 
 
 
 def test_should_refuse_lengths_that_do_not_fit_each_other() -> None:
-    body = message_of(columns_of([Record(None, b"a", 5)]).columns)
+    body = message_of(columns_of([RecordContent(None, b"a", 5)]).columns)
     with pytest.raises(CorruptBatchError, match="must be their sum rounded up to 64"):
         split_batches([packed(BatchHeader.unpack(ONE), body + bytes(64))], batch_bytes_max=LIMIT)
 
@@ -242,7 +242,7 @@ def test_should_refuse_what_was_damaged_on_the_way_from_the_leader() -> None:
 
 
 def test_should_send_a_stored_batch_as_another_producer() -> None:
-    stored = b"".join(map(bytes, encode_batch(columns_of([Record(b"k", b"v", TIMESTAMP_MS)] * 3))))
+    stored = b"".join(map(bytes, encode_batch(columns_of([RecordContent(b"k", b"v", TIMESTAMP_MS)] * 3))))
     (placed,) = split_batches([stored], batch_bytes_max=LIMIT)
     placed.stamp(Offset(70), LeaderEpoch(4))
     log = memoryview(joined(placed) + b"the next one")

@@ -278,6 +278,14 @@ def test_should_raise_what_followers_vote_for() -> None:
     assert effects == [RaiseHighWatermark(Offset(2), f"{OTHER} has {Ends(Offset(2), Offset(0))}")]
 
 
+@pytest.mark.parametrize(("durability", "vouched"), [(Durability.FSYNC, 4), (Durability.REPLICATED, 6)])
+def test_should_vouch_for_no_commit_that_its_disk_may_lose(durability: Durability, vouched: int) -> None:
+    one = OneReplica(log_of((1, 0), end=4), durability, high_watermark=3).following(2)
+    assert one.replica.vouched_high_watermark == 3
+    one.received(2, 2, high_watermark=6)
+    assert (one.replica.high_watermark, one.replica.vouched_high_watermark) == (6, vouched)
+
+
 def test_should_say_how_well_it_is_kept() -> None:
     one = OneReplica(log_of((1, 0), end=4))
     one.led_by(ME, 2, isr=(ME,))

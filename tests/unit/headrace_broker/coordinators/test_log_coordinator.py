@@ -39,7 +39,7 @@ from headrace.core.types import (
     PartitionEpoch,
     PartitionId,
     PartitionKey,
-    Record,
+    RecordContent,
     Seat,
     TopicUid,
 )
@@ -236,7 +236,7 @@ async def test_should_tell_nothing_that_the_disk_did_not_take(partition: Partiti
 
 
 async def test_should_not_coordinate_what_it_cannot_read(partition: Partition, told: Told) -> None:
-    newer = Record(b'["newer",9,"default","billing"]', b"{}", 0)
+    newer = RecordContent(b'["newer",9,"default","billing"]', b"{}", 0)
     batches = split_batches([encoded(columns_of([newer]))], batch_bytes_max=1 << 20)
     await partition.produce(batches, ProduceQuery(Acks.ALL, 30_000, Fence()))
     coordinator = GroupCoordinator(partition, [told])

@@ -197,7 +197,7 @@ class Touch:
     def follow(self) -> None:
         """The follower has all that there is."""
         end = self.partition.log.log_end_offset
-        self.partition.follower_reported(seat(1), LeaderEpoch(1), Ends(end, end), monotonic_ms())
+        self.partition.shell.follower_reported(seat(1), LeaderEpoch(1), Ends(end, end), monotonic_ms())
 
     def lose(self) -> None:
         self.age_ms = 2 * LEASE_DURATION_MS

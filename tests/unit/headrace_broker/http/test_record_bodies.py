@@ -7,7 +7,7 @@ import pytest
 
 from headrace.core.errors import BatchTooLargeError, InvalidRequestError, UnreadableBatchError
 from headrace.core.records.header import BatchHeader, Compression
-from headrace.core.types import LeaderEpoch, Offset, Record, TopicUid
+from headrace.core.types import LeaderEpoch, Offset, RecordContent, TopicUid
 from headrace_broker.http.fetch import fetch_headers
 from headrace_broker.http.record_bodies import (
     JSON_FETCH_BYTES_MAX,
@@ -64,7 +64,7 @@ def test_should_make_as_many_batches_as_the_limit_asks_for() -> None:
 
 
 def test_should_take_one_batch_where_that_is_enough() -> None:
-    records = [Record(b"k", b"v", 1), Record(None, None, 2)]
+    records = [RecordContent(b"k", b"v", 1), RecordContent(None, None, 2)]
     (batch,) = parse_batches(encode_records(records, 4096), BodyFormat.BATCHES, batch_bytes_max=4096, now_ms=0)
     assert batch.header.record_count == 2
 

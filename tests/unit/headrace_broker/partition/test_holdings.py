@@ -14,14 +14,26 @@ from headrace.core.log.recovery import DiskFacts
 from headrace.core.log.segments import LogConfig
 from headrace.core.replication.residency import Holding
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import Incarnation, LeaderEpoch, PartitionId, PartitionKey, SetUid, TopicName, TopicUid
+from headrace.core.types import (
+    Incarnation,
+    LeaderEpoch,
+    Offset,
+    PartitionId,
+    PartitionKey,
+    Seat,
+    SetUid,
+    TopicName,
+    TopicUid,
+)
 from headrace_broker.broker_disk import BrokerDisk
 from headrace_broker.cluster.reports import LogReports
 from headrace_broker.cluster.view import ClusterView
 from headrace_broker.metrics import Metrics
+from headrace_broker.partition.actions import PartitionActions
 from headrace_broker.partition.holdings import Holdings
 from headrace_broker.partition.opening import Opener
 from headrace_broker.storage.data_directory import DataDirectory
+from headrace_broker.storage.partition_files import PartitionFiles
 from headrace_broker.storage.partition_store import PartitionDescription
 from tests.support.failing_disk import failing_sync
 from tests.support.partition_sets import partition_set, partition_state, seat
@@ -31,6 +43,7 @@ from tests.support.waiting import eventually
 SPEC = TopicSpec.parse({"partitions": 1, "replicas": 3, "durability": "Replicated"})
 KEY = PartitionKey(TopicUid("uid-1"), PartitionId(0))
 OTHER, ASIDE = (PartitionKey(TopicUid(uid), PartitionId(0)) for uid in ("uid-2", "uid-3"))
+ME = seat(0)
 DESCRIPTION = PartitionDescription(TopicName("default", "flights"), KEY, SPEC.to_object())
 
 
@@ -47,6 +60,13 @@ def put_aside(data: DataDirectory, description: PartitionDescription = DESCRIPTI
     data.store.orphan(description.key, 0)
 
 
+def actions_on(holdings: Holdings, data: DataDirectory, me: Seat = ME) -> PartitionActions:
+    metrics = Metrics()
+    facts = DiskFacts(Incarnation(1), Incarnation(1), data.stopped_cleanly, data.same_boot)
+    host = alone(metrics, BrokerDisk(data.path, DiskLimits(), metrics, lambda reason: None))
+    return PartitionActions(holdings, data, Opener(data, facts, me, host), metrics, lambda: None)
+
+
 async def test_should_count_what_is_set_aside_by_what_becomes_of_it(data: DataDirectory) -> None:
     kept, unknown = (PartitionKey(TopicUid(f"uid-{number}"), PartitionId(0)) for number in (2, 3))
     put_aside(data)
@@ -54,7 +74,7 @@ async def test_should_count_what_is_set_aside_by_what_becomes_of_it(data: DataDi
     put_aside(data, replace(DESCRIPTION, key=unknown))
     (data.path / "orphaned" / "uid-3-0" / "partition.json").unlink()
     metrics = Metrics()
-    await Holdings(data, metrics, lambda: None).load()
+    await Holdings(data, metrics).load()
     name = "headrace_broker_orphaned_partitions"
     assert metrics.registry.get_sample_value(name, {"deletion_policy": "Delete"}) == 1
     assert metrics.registry.get_sample_value(name, {"deletion_policy": "Retain"}) == 2
@@ -64,7 +84,7 @@ async def test_should_read_what_is_set_aside_once_until_something_happens_to_it(
     data: DataDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_aside(data)
-    holdings = Holdings(data, Metrics(), lambda: None)
+    holdings = Holdings(data, Metrics())
     await holdings.load()
     reports = LogReports(holdings, ClusterView("headrace"), data)
     read: list[PartitionKey] = []
@@ -77,8 +97,9 @@ async def test_should_read_what_is_set_aside_once_until_something_happens_to_it(
     monkeypatch.setattr(data.store, "last_known", counted)
     assert [(await reports.survey())[KEY].set_aside for _ in range(3)] == [True] * 3
     assert read == [KEY]
-    holdings.restore(KEY)
-    await eventually(lambda: not holdings.is_busy, "it is taken back")
+    actions = actions_on(holdings, data)
+    actions.restore(KEY)
+    await eventually(lambda: not actions.is_busy, "it is taken back")
     assert not (await reports.survey())[KEY].set_aside
     assert read == [KEY, KEY]
 
@@ -105,25 +126,37 @@ async def test_should_tell_what_a_seat_of_this_life_may_lack_that_was_set_aside_
     assert len(told) == 1
 
 
+async def test_should_lower_a_checkpoint_above_the_log_once_its_loss_is_written_down(data: DataDirectory) -> None:
+    data.open_log(DESCRIPTION, LogConfig.of_topic(SPEC), now_ms=0).close()
+    files = PartitionFiles(data.path / "partitions" / f"{KEY.uid}-{KEY.partition}")
+    files.write_high_watermark(Offset(7))
+    assert data.open_log(DESCRIPTION, LogConfig.of_topic(SPEC), now_ms=0).recovery.cut_below_high_watermark
+    assert files.high_watermark() == 7, "nobody has written the loss down yet"
+    metrics = Metrics()
+    found = DiskFacts(Incarnation(1), Incarnation(1), stopped_cleanly=False, same_boot=True)
+    host = alone(metrics, BrokerDisk(data.path, DiskLimits(), metrics, lambda reason: None))
+    opened = await Opener(data, found, seat(0, 2), host).open(DESCRIPTION, SPEC, partition_state(leader=seat(1)))
+    await opened.partition.close("the test goes on")
+    assert opened.damage
+    assert files.void_before() == 2
+    assert files.high_watermark() == 0, "what is appended next is not committed yet"
+
+
 async def test_should_tell_replicas_what_the_set_says_that_they_were_opened_for_and_no_other(
     data: DataDirectory,
 ) -> None:
-    metrics = Metrics()
-    holdings = Holdings(data, metrics, lambda: None)
-    host = alone(metrics, BrokerDisk(data.path, DiskLimits(), metrics, lambda reason: None))
-    opener = Opener(
-        data, DiskFacts(Incarnation(1), Incarnation(1), stopped_cleanly=True, same_boot=True), seat(0), host
-    )
+    holdings = Holdings(data, Metrics())
+    actions = actions_on(holdings, data)
     state = partition_state(leader=seat(0))
     first, second = (replace(a_set, metadata=replace(a_set.metadata, uid=uid))
                      for a_set, uid in ((partition_set(state), "first"), (partition_set(state), "second")))  # fmt: skip
-    holdings.open(DESCRIPTION, SPEC, state, first.uid, opener)
-    await eventually(lambda: not holdings.is_busy, "it is open")
+    actions.open(DESCRIPTION, SPEC, state, first.uid)
+    await eventually(lambda: not actions.is_busy, "it is open")
     assert holdings.opened_for() == {KEY: "first"}
     assert holdings.find_opened_for(first, KEY.partition) is not None
     assert holdings.find_opened_for(second, KEY.partition) is None
-    holdings.shut(KEY)
-    await eventually(lambda: not holdings.is_busy, "it is closed")
+    actions.shut(KEY)
+    await eventually(lambda: not actions.is_busy, "it is closed")
     assert (holdings.held(), holdings.opened_for()) == ({KEY: Holding.RESTING}, {})
     reports = LogReports(holdings, ClusterView("headrace"), data)
     assert (await reports.survey())[KEY].applied_epoch == NO_EPOCH
@@ -147,23 +180,20 @@ class Life:
 
     def __init__(self, data: DataDirectory) -> None:
         self._data = data
-        self._metrics = Metrics()
-        self.holdings = Holdings(data, self._metrics, lambda: None)
+        self.holdings = Holdings(data, Metrics())
+        self.actions = actions_on(self.holdings, data, seat(0, 2))
 
     async def open(self, *keys: PartitionKey) -> None:
-        facts = DiskFacts(Incarnation(1), Incarnation(1), self._data.stopped_cleanly, self._data.same_boot)
-        disk = BrokerDisk(self._data.path, DiskLimits(), self._metrics, lambda reason: None)
-        opener = Opener(self._data, facts, seat(0, 2), alone(self._metrics, disk))
         for key in keys:
             state = partition_state(leader=seat(0))
-            self.holdings.open(replace(DESCRIPTION, key=key), SPEC, state, SetUid("set"), opener)
+            self.actions.open(replace(DESCRIPTION, key=key), SPEC, state, SetUid("set"))
         await self.rest()
 
     async def rest(self) -> None:
-        await eventually(lambda: not self.holdings.is_busy, "all is done")
+        await eventually(lambda: not self.actions.is_busy, "all is done")
 
     async def end(self) -> bool:
-        closed = await self.holdings.close("the life is over")
+        closed = await self.actions.close("the life is over")
         self._data.close(clean=closed)
         return closed
 
@@ -203,16 +233,16 @@ async def test_should_call_no_stop_clean_where_a_log_cannot_be_opened_that_a_cra
 async def test_should_call_no_stop_clean_where_what_a_crash_has_left_is_set_aside_unopened(tmp_path: Path) -> None:
     async with life(tmp_path / "aside") as begun:
         await begun.open(KEY)
-        begun.holdings.orphan(OTHER)
+        begun.actions.orphan(OTHER)
         await begun.rest()
         adopted = PartitionKey(TopicUid("uid-4"), PartitionId(0))
-        begun.holdings.adopt(OTHER, adopted, LeaderEpoch(1))
+        begun.actions.adopt(OTHER, adopted, LeaderEpoch(1))
         await begun.rest()
         assert begun.holdings.held()[adopted] is Holding.RESTING
         assert not await begun.end()
     async with life(tmp_path / "deleted") as begun:
         await begun.open(KEY)
-        begun.holdings.delete(OTHER)
+        begun.actions.delete(OTHER)
         await begun.rest()
         assert await begun.end(), "nothing of it is left"
 
@@ -221,6 +251,6 @@ async def test_should_call_no_stop_clean_after_a_log_was_closed_that_its_disk_re
     async with life(tmp_path / "refused", clean=True) as begun:
         await begun.open(KEY, OTHER)
         with failing_sync(tmp_path / "refused" / "partitions" / "uid-2-0" / f"{0:020d}.log"):
-            begun.holdings.shut(OTHER)
+            begun.actions.shut(OTHER)
             await begun.rest()
         assert not await begun.end()

@@ -27,7 +27,7 @@ from headrace.core.records.columns import columns_of, encode_batch
 from headrace.core.records.header import ProducerNumbers
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.resources.topic import TopicSpec
-from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionEpoch, Record
+from headrace.core.types import Acks, LeaderEpoch, Offset, PartitionEpoch, RecordContent
 from headrace_broker.admission import Budget
 from headrace_broker.metrics import Metrics
 from headrace_broker.partition.fetch import OpenWatches, fetch, find_offset, watch
@@ -323,6 +323,18 @@ async def test_should_give_up_loudly_when_the_disk_fails(partition: Partition, f
         await partition.close("it was no clean stop")
 
 
+async def test_should_send_long_polls_away_when_the_disk_fails(partition: Partition) -> None:
+    await produce(partition, b"a")
+    waiting = asyncio.create_task(fetch(partition, fetch_query(Offset(1), max_wait_ms=600_000)))
+    await asyncio.sleep(0)
+    (segment,) = partition.log.directory.glob("*.log")
+    with failing_sync(segment), pytest.raises(StorageFailedError):
+        await produce(partition, b"b")
+    async with asyncio.timeout(patient(10)):
+        with pytest.raises(NotLeaderError):
+            await waiting
+
+
 async def test_should_follow_its_topic_when_the_spec_changes(partition: Partition) -> None:
     partition.configure(TopicSpec.parse({"partitions": 1, "replicas": 1, "durability": "Replicated"}))
     await produce(partition, b"a", query=ProduceQuery(Acks.LEADER, 1000, Fence()))
@@ -372,7 +384,7 @@ NONE = ProduceQuery(Acks.NONE, 30_000, Fence())
 
 
 def batch(sequence: int, *values: bytes, epoch: int = 0, producer: int = 7) -> RawBatch:
-    records = columns_of([Record(None, value, TIMESTAMP_MS) for value in values or (b"v",)])
+    records = columns_of([RecordContent(None, value, TIMESTAMP_MS) for value in values or (b"v",)])
     chunks = encode_batch(records, numbers=ProducerNumbers(producer, epoch, sequence))
     return split_batches(chunks, batch_bytes_max=1 << 20)[0]
 

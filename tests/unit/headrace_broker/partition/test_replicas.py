@@ -26,7 +26,7 @@ from headrace.core.records.header import ProducerNumbers
 from headrace.core.records.raw import RawBatch, split_batches
 from headrace.core.replication.isr import Ends
 from headrace.core.resources.topic import Durability
-from headrace.core.types import Acks, LeaderEpoch, Offset, Record
+from headrace.core.types import Acks, LeaderEpoch, Offset, RecordContent
 from headrace_broker.partition.fetch import fetch, find_offset
 from headrace_broker.partition.queries import DeleteQuery, Edge, FetchQuery, OffsetsQuery, ProduceQuery, ValueFormat
 from tests.support.batches import TIMESTAMP_MS
@@ -354,7 +354,7 @@ async def test_should_go_on_once_what_the_last_one_in_sync_has_damaged_is_given_
 
 
 def numbered(sequence: int, *values: bytes) -> RawBatch:
-    records = columns_of([Record(None, value, TIMESTAMP_MS) for value in values or (b"v",)])
+    records = columns_of([RecordContent(None, value, TIMESTAMP_MS) for value in values or (b"v",)])
     return split_batches(encode_batch(records, numbers=ProducerNumbers(7, 0, sequence)), batch_bytes_max=1 << 20)[0]
 
 
@@ -432,11 +432,11 @@ async def test_should_drop_what_comes_of_another_epoch_or_is_none_of_its_log(gro
     await group.agree()
     follower, batch = group[1], [b"".join(stamped(5, 2).buffers)]
     for sent in (batch, [b"of an older leader: nobody looks at it"]):
-        follower.received(LeaderEpoch(1), sent, Offset(6), Offset(0))
+        follower.shell.received(LeaderEpoch(1), sent, Offset(6), Offset(0))
     assert follower.log.log_end_offset == 1
     with pytest.raises(DivergedLogError, match="does not follow"):
-        follower.received(LeaderEpoch(2), batch, Offset(6), Offset(0))
-    group[0].follower_reported(group.seat(1), LeaderEpoch(1), Ends(Offset(9), Offset(9)))
+        follower.shell.received(LeaderEpoch(2), batch, Offset(6), Offset(0))
+    group[0].shell.follower_reported(group.seat(1), LeaderEpoch(1), Ends(Offset(9), Offset(9)))
     assert group[0].high_watermark == 1
 
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headrace.core.log.compaction import CompactionRules
 from headrace.core.log.segments import LogConfig
 from headrace.core.resources.topic import Durability
-from headrace.core.types import LeaderEpoch, Offset, Record
+from headrace.core.types import LeaderEpoch, Offset, RecordContent
 from headrace_broker.storage.compaction_files import Cleaned, Job, PassDone
 from headrace_broker.storage.compaction_worker import compact
 from headrace_broker.storage.partition_log import PartitionLog
@@ -127,8 +127,8 @@ class CompactedLog(RuleBasedStateMachine):
         return self.runner.run(rows_from(self.log, offset, max_bytes=5_000))
 
 
-def rows_in(records: list[tuple[str, str | None]], time_ms: int) -> list[Record]:
-    return [Record(key.encode(), None if value is None else value.encode(), time_ms) for key, value in records]
+def rows_in(records: list[tuple[str, str | None]], time_ms: int) -> list[RecordContent]:
+    return [RecordContent(key.encode(), None if value is None else value.encode(), time_ms) for key, value in records]
 
 
 CompactedLog.TestCase.settings = settings(

@@ -18,7 +18,7 @@ from headrace.core.errors import OffsetOutOfRangeError, StorageFailedError
 from headrace.core.log.compaction import CleanPoint, CompactionRules, Later
 from headrace.core.log.retention import Retention
 from headrace.core.records.columns import decode_batches
-from headrace.core.types import LeaderEpoch, Offset, Record
+from headrace.core.types import LeaderEpoch, Offset, RecordContent
 from headrace_broker.storage.compaction_files import Cleaned, Job, PassDone
 from headrace_broker.storage.compaction_worker import compact
 from headrace_broker.storage.partition_log import PartitionLog
@@ -292,7 +292,7 @@ def write_batches(log: PartitionLog, count: int, *, epoch: int = 1, keys: int = 
         append(log, keyed((f"key-{number % keys}", f"{number}." * 300), time_ms=NOW_MS), epoch=LeaderEpoch(epoch))
 
 
-def latest(rows: list[tuple[int, Record]], below: int) -> dict[bytes | None, bytes | None]:
+def latest(rows: list[tuple[int, RecordContent]], below: int) -> dict[bytes | None, bytes | None]:
     return {row.key: row.value for offset, row in rows if offset < below}
 
 

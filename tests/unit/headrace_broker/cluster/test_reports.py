@@ -18,7 +18,7 @@ from tests.support.partition_sets import seat
 @pytest.fixture
 def reports(tmp_path: Path) -> Iterator[LogReports]:
     data = DataDirectory.open(tmp_path / "data")
-    yield LogReports(Holdings(data, Metrics(), lambda: None), ClusterView("headrace"), data)
+    yield LogReports(Holdings(data, Metrics()), ClusterView("headrace"), data)
     data.close(clean=True)
 
 
