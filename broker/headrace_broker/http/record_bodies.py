@@ -67,7 +67,7 @@ def accepted_format(accept: str) -> BodyFormat:
 
 
 def parse_records(chunks: Sequence[Buffer], body_format: BodyFormat, now_ms: int) -> list[RecordContent]:
-    """Of a JSON or NDJSON body. Raises InvalidRequestError with the line or the index."""
+    """Parse the records of a JSON or NDJSON body. Raises InvalidRequestError with the line or the index."""
     from headrace.core.records.json_records import parse_json_records, parse_ndjson
 
     body = b"".join(chunks)

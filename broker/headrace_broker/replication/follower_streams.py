@@ -281,7 +281,7 @@ class FollowedStream:
             self._try_later(wanted, error, why=error)
 
     def _received(self, wanted: WantedPartition, received: StreamReceived) -> None:
-        """Raises what `PartitionShell.received` raises."""
+        """Append what was received. Raises what `PartitionShell.received` raises."""
         self._way.metrics.bytes_in.inc(sum(map(len, received.batches)))
         wanted.partition.received(
             received.leader_epoch, received.batches, received.high_watermark, received.log_start_offset

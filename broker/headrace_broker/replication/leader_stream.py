@@ -87,7 +87,7 @@ class ChannelStream(Protocol):
 
 class ServedChannel:
     def __init__(self, channel: LeaderChannel, partition: Partition, stream: ChannelStream) -> None:
-        """Raises what `check_serves` raises."""
+        """Serve a channel. Raises what `check_serves` raises."""
         partition.shell.check_serves(channel.leader_epoch)
         self.channel = channel
         self.partition = partition
@@ -105,7 +105,7 @@ class ServedChannel:
         self._cold.cancel()
 
     def answer(self, question: AskEpochEndMessage) -> EpochEnded:
-        """Raises what `check_serves` raises."""
+        """Answer where an epoch ends. Raises what `check_serves` raises."""
         answer = self.partition.shell.epoch_end(question.leader_epoch, question.epoch)
         return EpochEnded(question.channel, question.leader_epoch, answer)
 
