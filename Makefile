@@ -40,10 +40,11 @@ fmt: setup  ## format the code and sort the imports
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix --select I .
 
-lint: setup  ## ruff (check and format), layers
+lint: setup  ## ruff (check and format), layers, names and docstrings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/house.py --check
 
 house: setup  ## count files, lines, imports and names that are used twice (CHECK=--check fails where a rule is broken)
 	$(BIN)/python .ci/house.py $(CHECK)

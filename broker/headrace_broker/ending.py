@@ -33,9 +33,9 @@ class Ending:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.asked: asyncio.Future[None] = loop.create_future()
-        """Resolved when this process is asked to stop ..."""
+        """Resolved when this process is asked to stop."""
         self.hurry: asyncio.Future[None] = loop.create_future()
-        """... and when it is asked again."""
+        """Resolved when it is asked again."""
         self._broken: asyncio.Future[None] = loop.create_future()
         """Failed when it must stop because its disk failed."""
         self.returns = False

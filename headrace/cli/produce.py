@@ -29,7 +29,7 @@ from headrace.cli.line_formats import (
 )
 from headrace.cli.options import TOPIC, Where, WholeNumber, broker_options, naming_remedy
 from headrace.cli.output import after_interrupt, check_stdin, notify
-from headrace.cli.progress import Ending, ProgressCounts, ended_by_signals, progress, summary
+from headrace.cli.progress import EndSignal, ProgressCounts, ended_by_signals, progress, summary
 from headrace.client.clock import epoch_ms
 from headrace.core.errors import HeadraceError
 
@@ -337,7 +337,7 @@ def _share(file: BinaryIO) -> float | None:
     return os.lseek(file.fileno(), 0, os.SEEK_CUR) / size if size and file.seekable() else None
 
 
-def _leave(deliveries: Deliveries, topic: str, ending: Ending) -> NoReturn:
+def _leave(deliveries: Deliveries, topic: str, ending: EndSignal) -> NoReturn:
     """End at once: a producer that is closed would wait for its brokers, however long they take."""
     after_interrupt()
     if deliveries.sent:
@@ -350,7 +350,7 @@ def _leave(deliveries: Deliveries, topic: str, ending: Ending) -> NoReturn:
     os._exit(ending.exit_code)
 
 
-def _wait_a_little(deliveries: Deliveries, ending: Ending) -> None:
+def _wait_a_little(deliveries: Deliveries, ending: EndSignal) -> None:
     deliveries.count_done()
     if deliveries.waiting:
         notify(f"headrace: {ending.word}: waiting for {deliveries.waiting:,} records; Ctrl-C again ends it", dim=True)

@@ -116,7 +116,7 @@ def progress(tally: ProgressCounts, share: Callable[[], float | None], *, shown:
 
 
 @dataclass(slots=True)
-class Ending:
+class EndSignal:
     """The signal that ended the command."""
 
     number: signal.Signals = signal.SIGINT
@@ -131,13 +131,13 @@ class Ending:
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[Ending]:
+def ended_by_signals() -> Iterator[EndSignal]:
     """Make SIGTERM and SIGHUP interrupts, in the main thread. An ignored Ctrl-C, as in the background of a script's
     shell, stays ignored.
 
     So does SIGHUP, as under nohup.
     """
-    ending = Ending()
+    ending = EndSignal()
     interrupted = signal.getsignal(signal.SIGINT)
 
     def interrupt(number: int, frame: FrameType | None) -> None:

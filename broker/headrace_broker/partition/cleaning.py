@@ -122,7 +122,7 @@ class Cleaner:
                 return await work
 
     async def _giving_back(self, work: Coroutine[Any, Any, T]) -> T:
-        """What shortens the log, while nothing is appended to it."""
+        """Await work that shortens the log while nothing is appended to it, and count the bytes that it gave back."""
         before = self._log.size_bytes
         done = await work
         self._disk.gave_back(max(0, before - self._log.size_bytes))

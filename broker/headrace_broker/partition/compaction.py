@@ -107,7 +107,7 @@ class CompactionProcess:
         """Waits for the last process whose input has ended."""
 
     async def run(self, job: Job) -> AsyncGenerator[CompactorMessage, None]:
-        """What the process tells, the last of it Done or Failed; it goes on when the caller asks for more."""
+        """Yield the messages of the process, Done or Failed last; it goes on when the caller asks for more."""
         try:
             process = await self._started()
         except OSError as error:
@@ -204,7 +204,7 @@ class Passes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What there was at the last look at a log, and when the next one is due."""
+    """The state of a log at the last look at it, and the time when the next look is due."""
 
     rules: CompactionRules | None
     active_segment: Offset
@@ -223,7 +223,7 @@ class _Look:
 
 
 class _Failures(NamedTuple):
-    """Of the passes over one log."""
+    """The failures of the passes over one log."""
 
     in_a_row: int
     until_ms: int
@@ -253,7 +253,7 @@ class Compaction:
         self._metrics.unreadable.set_function(self._count_unreadable)
 
     async def run(self) -> None:
-        """For ever."""
+        """Visit the logs that are due, for ever."""
         try:
             while True:
                 await asyncio.sleep(self._interval_ms / 1000)
@@ -262,7 +262,8 @@ class Compaction:
             await self._passes.close()
 
     async def _visit_all(self) -> None:
-        """In a frame of its own: one that waits for long would keep the last partition, and its files, with it."""
+        """Visit each partition that is due, in a frame of its own: one that waits for long would keep the last partition,
+        and its files, alive."""
         for partition in self._due(wall_ms()):
             await self._visit(partition)
 
@@ -362,7 +363,7 @@ class Compaction:
         self._tell_unreadable(partition, done.unreadable)
 
     def _tell_unreadable(self, partition: Partition, found: UnreadableBatches | None) -> None:
-        """Once, until there are others."""
+        """Warn of batches that cannot be read, once until there are others."""
         if found is None:
             self._unreadable.pop(partition, None)
         elif self._unreadable.get(partition) != found:
@@ -375,7 +376,7 @@ class Compaction:
         return keys_max(self._memory_bytes, 0 if failures is None else failures.in_a_row)
 
     def _count(self, some: Container[Partition]) -> int:
-        """Of the open partitions, those among `some`."""
+        """Count the open partitions that are among `some`."""
         return sum(partition in some for partition in self._holdings.open_partitions())
 
     def _count_unreadable(self) -> int:

@@ -110,7 +110,7 @@ async def fetch(partition: Partition, query: FetchQuery, share: BudgetShare | No
 
 
 def start_offset(partition: Partition, query: FetchQuery) -> Offset:
-    """Where a fetch starts that comes now.
+    """Return the offset at which a fetch that comes now starts.
 
     Raises what `Replica.check_leader` raises, OffsetOutOfRangeError, and NotReadyError where this leader does not know
     yet, or any more, what the latest is.
@@ -121,7 +121,7 @@ def start_offset(partition: Partition, query: FetchQuery) -> Offset:
 
 
 def fetch_cached(partition: Partition, query: FetchQuery) -> FetchedBatches | None:
-    """What is there now, where nothing has to be waited for, the disk included; else None. Raises as `fetch` does."""
+    """Return what is there now; None where something, also the disk, has to be waited for. Raises as `fetch` does."""
     offset = start_offset(partition, query)
     epoch = partition.replica.leader_epoch
     up_to = partition.high_watermark
@@ -228,7 +228,7 @@ class _Taken:
 
 
 def _records_below(batch: Buffer, offset: Offset) -> int:
-    """In the first batch of a fetch."""
+    """Count the records below `offset` in the first batch of a fetch."""
     header = BatchHeader.unpack(batch)
     if offset <= header.base_offset or header.is_empty:
         return 0

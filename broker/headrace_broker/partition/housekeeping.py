@@ -72,7 +72,7 @@ class Housekeeping:
         """When each open partition was cleaned last."""
 
     async def checkpoint(self) -> None:
-        """For ever: high watermarks to disk, and a look at the orphans."""
+        """Write high watermarks to disk, and look at the orphans, for ever."""
         since_look_ms = ORPHAN_PURGE_INTERVAL_MS
         while True:
             if since_look_ms >= ORPHAN_PURGE_INTERVAL_MS:
@@ -83,13 +83,14 @@ class Housekeeping:
             await self._holdings.checkpoint()
 
     async def clean(self) -> None:
-        """For ever: what retention is over for goes."""
+        """Delete what retention is over for, for ever."""
         while True:
             await asyncio.sleep(HOUSEKEEPING_TICK_MS / 1000)
             await self._clean_all()
 
     async def _clean_all(self) -> None:
-        """In a frame of its own: one that waits for long would keep the last partition, and its files, with it."""
+        """Clean each partition that is due, in a frame of its own: one that waits for long would keep the last partition,
+        and its files, alive."""
         for partition in self._due(monotonic_ms()):
             await _expire(partition)
 
@@ -126,14 +127,14 @@ Warn = Callable[[TopicName, TopicUid, str, str], None]
 
 
 class VerifiedPartitions(Protocol):
-    """What is open here."""
+    """The partitions that are open here."""
 
     def open_partitions(self) -> list[Partition]: ...
     def find(self, key: PartitionKey) -> Partition | None: ...
 
 
 class KnownCluster(Protocol):
-    """What is known of the cluster."""
+    """The part of the cluster view that verification uses."""
 
     @property
     def states(self) -> Mapping[PartitionKey, PartitionState]: ...
@@ -218,7 +219,7 @@ class Verification:
             await asyncio.to_thread(store.cut_at_next_start, key, damage.point, later)
 
     def _forget(self) -> None:
-        """What is not held any more."""
+        """Forget the partitions that are not held any more."""
         held = {each.key for each in self._holdings.open_partitions()}
         self._verified_ms = {key: ms for key, ms in self._verified_ms.items() if key in held}
         self._damaged = {key: damage for key, damage in self._damaged.items() if key in held}

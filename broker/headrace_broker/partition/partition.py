@@ -247,7 +247,7 @@ class Partition:
         return size, written
 
     def _with_repeated(self, written: Written | None, repeated: Mapping[int, Remembered], count: int) -> Written:
-        """Where each of `count` batches lies, those that were there before among them."""
+        """Return where each of `count` batches lies, those that were there before among them."""
         self.counters.batches_repeated.inc(len(repeated))
         new = zip(written.base_offsets, written.last_offsets, strict=True) if written is not None else iter(())
         known = {index: (batch.base_offset, batch.last_offset) for index, batch in repeated.items()}

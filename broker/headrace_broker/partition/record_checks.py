@@ -130,7 +130,7 @@ class TimeWatch:
             self._rules.check(batches, now_ms, str(self._place), written)
 
     def strange(self, batches: Sequence[RawBatch], now_ms: int) -> list[tuple[Strange, str]]:
-        """What the writer of these should know, with a sentence for each."""
+        """Return what the writer of these batches should know, with a sentence for each."""
         rules = self._rules
         if rules is None:
             return []
@@ -138,7 +138,7 @@ class TimeWatch:
         return [(each, each.warning(rules.retention_ms)) for each in found]
 
     def note(self, batches: Sequence[RawBatch], now_ms: int) -> None:
-        """Of what is about to be appended: count, and tell the Topic where that was not done just now."""
+        """Count strange times among what is about to be appended; warn the Topic where that was not done just now."""
         for (reason, records), _ in self.strange(batches, now_ms):
             self._counted[reason].inc(records)
             told_ms, at_ms = self._told_ms.get(reason), monotonic_ms()

@@ -273,7 +273,7 @@ class VisibleTopics:
         return [*(each for each in told if each is not None), *map(TopicDeleted, deleted)]
 
     def all(self) -> list[TopicsListed | TopicDeleted]:
-        """For a coordinator that has heard of nothing yet."""
+        """Return the events for a coordinator that knows nothing yet."""
         listed = [TopicsListed(namespace, topics) for namespace, topics in sorted(self.topics.items())]
         return [*listed, *map(TopicDeleted, self._deleted)]
 
