@@ -59,6 +59,7 @@ WATERMARKS_REQUESTS_IN_FLIGHT_MAX = 64
 _CGROUPS = Path("/sys/fs/cgroup")
 _LIMIT_FILES = ("memory.max", "memory/memory.limit_in_bytes")
 """The files of version 2 and of version 1; in a container they are those of the container itself."""
+_ROOM_S = 1.0
 
 
 def memory_limit_bytes(cgroups: Path = _CGROUPS) -> int:
@@ -72,9 +73,6 @@ def _limit_in(file: Path) -> int | None:
     except OSError:
         return None
     return int(text) if text.isascii() and text.isdecimal() else None
-
-
-_ROOM_S = 1.0
 
 
 class Budget:

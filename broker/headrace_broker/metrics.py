@@ -21,6 +21,21 @@ from headrace.core.replication.leadership import Redundancy
 from headrace.core.types import Offset, PartitionId, TopicName
 from headrace_broker.admission import Admission
 
+_PARTITION_LABELS = ("namespace", "topic", "partition")
+_TRAFFIC = {
+    "bytes_in": "Bytes of batches appended.",
+    "records_in": "Records appended.",
+    "batches_in": "Batches appended.",
+    "batches_repeated": "Batches that idempotent producers have sent again, and that were there.",
+    "records_overdue": "Records appended that were older than their topic's retention.time: they are deleted at once.",
+    "records_ahead": "Records appended whose time was more than an hour ahead.",
+    "bytes_out": "Bytes of batches read by fetches.",
+    "records_out": "Records read by fetches.",
+    "batches_out": "Batches read by fetches.",
+}
+_REQUEST_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_FSYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+
 
 class Registration:
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -39,22 +54,6 @@ class Registration:
 
     def histogram(self, name: str, text: str, *labels: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
-
-
-_PARTITION_LABELS = ("namespace", "topic", "partition")
-_TRAFFIC = {
-    "bytes_in": "Bytes of batches appended.",
-    "records_in": "Records appended.",
-    "batches_in": "Batches appended.",
-    "batches_repeated": "Batches that idempotent producers have sent again, and that were there.",
-    "records_overdue": "Records appended that were older than their topic's retention.time: they are deleted at once.",
-    "records_ahead": "Records appended whose time was more than an hour ahead.",
-    "bytes_out": "Bytes of batches read by fetches.",
-    "records_out": "Records read by fetches.",
-    "batches_out": "Batches read by fetches.",
-}
-_REQUEST_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-_FSYNC_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
 
 @dataclass(frozen=True, slots=True)

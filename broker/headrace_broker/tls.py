@@ -44,6 +44,15 @@ from headrace.kube.resource import SECRETS
 from headrace.kube.watch import Changed, Listed, Removed, watch_one
 from headrace_broker.cluster.lease import patiently
 
+_ALPN_PROTOCOLS = ["h2", "http/1.1"]
+_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""The ciphers of TLS 1.2 that HTTP/2 allows (RFC 9113, section 9.2.2). TLS 1.3 has its own."""
+_MISMATCHES = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
+"""The reasons of mismatch; the last one: there is no certificate for a key of this type."""
+_FLIGHTS_MAX = 4
+"""The number of flights, more than a handshake of TLS 1.2 or 1.3 takes."""
+_log = logging.getLogger(__name__)
+
 
 class Transports:
     def __init__(self, shared: AsyncTransport) -> None:
@@ -182,15 +191,6 @@ class WatchedSecret:
         return TlsMaterial(certificate, key, authority if authority.content else None)
 
 
-_ALPN_PROTOCOLS = ["h2", "http/1.1"]
-_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""The ciphers of TLS 1.2 that HTTP/2 allows (RFC 9113, section 9.2.2). TLS 1.3 has its own."""
-_MISMATCHES = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
-"""The reasons of mismatch; the last one: there is no certificate for a key of this type."""
-_FLIGHTS_MAX = 4
-"""The number of flights, more than a handshake of TLS 1.2 or 1.3 takes."""
-
-
 @dataclass(frozen=True, slots=True)
 class Certificate:
     server: ssl.SSLContext
@@ -298,9 +298,6 @@ def _doubt(server: ssl.SSLContext, trust: ssl.SSLContext, host: str) -> str:
     except ssl.SSLCertVerificationError as error:
         return why_untrusted(error, host)
     return ""
-
-
-_log = logging.getLogger(__name__)
 
 
 class Trusting(Protocol):

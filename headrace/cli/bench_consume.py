@@ -25,6 +25,9 @@ _BROKER_TIMEOUT_MS = 30_000
 _POLL_S = 0.1
 _RECORDS_A_LOOK = 1_000
 """The number of records between two checks of the clock."""
+_TIMEOUT_MS = 30_000
+_PROGRESS_EVERY = 1_000
+_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +123,6 @@ def _metrics(figures: ConsumeFigures) -> dict[str, float]:
 
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-_TIMEOUT_MS = 30_000
-_PROGRESS_EVERY = 1_000
-_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)

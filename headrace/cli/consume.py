@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 
 _PATTERN_TOPIC_WIDTH = 20
 """The width of the topic's column where the topics are not known yet; longer names move their row."""
+_TIMEOUT_MS = 30_000
+"""The time limit that suits a person: long enough for a broker's restart."""
+_COMMIT_INTERVAL_MS = 1_000
+_INTERRUPTED_PATIENCE_MS = 1_000
+"""The time that Ctrl-C, SIGTERM and SIGHUP leave a reader for what is in the pipe already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +115,6 @@ def parse_instance_id(text: str) -> str:
             f"it has {len(text)} characters: give 1 to {INSTANCE_ID_LENGTH_MAX}, for example the name of the Pod."
         )
     return text
-
-
-_TIMEOUT_MS = 30_000
-"""The time limit that suits a person: long enough for a broker's restart."""
-_COMMIT_INTERVAL_MS = 1_000
-_INTERRUPTED_PATIENCE_MS = 1_000
-"""The time that Ctrl-C, SIGTERM and SIGHUP leave a reader for what is in the pipe already."""
 
 
 @examples(

@@ -31,6 +31,7 @@ from headrace.dev.supervisor.layout import (
 from headrace.dev.supervisor.state import DevState, read_state
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_EXIT_INTERRUPTED = 130
 
 
 def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,9 +57,6 @@ def _tls_of(certificate: Path | None, key: Path | None, authority: Path | None) 
     if certificate or key or authority:
         raise click.UsageError("TLS takes a certificate and its key: give both --tls-cert-file and --tls-key-file")
     return None
-
-
-_EXIT_INTERRUPTED = 130
 
 
 @examples(

@@ -26,6 +26,12 @@ from headrace.core.records.json_records import JsonTree, json_text, parse_json, 
 from headrace.core.types import RecordHeaders
 
 _READ_BYTES: Final = 256 << 10
+_SHOWN_CHARACTERS = 60
+_compact: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_BOM: Final = b"\xef\xbb\xbf"
+"""The byte order mark that begins text files of some systems."""
+_COMPRESSED: Final = {b"\x1f\x8b": "zcat", b"\x28\xb5\x2f\xfd": "zstdcat", b"\xfd7zXZ\x00": "xzcat"}
+"""The first bytes of files that hold no lines, and the command that makes lines of them."""
 
 
 def lines_of(file: BinaryIO, before_waiting: Callable[[], None]) -> Iterator[bytes]:
@@ -54,14 +60,6 @@ def _has_something(file: BinaryIO) -> bool:
         return bool(select.select([file], [], [], 0)[0])
     except UnsupportedOperation:  # It is no file of the operating system.
         return False
-
-
-_SHOWN_CHARACTERS = 60
-_compact: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_BOM: Final = b"\xef\xbb\xbf"
-"""The byte order mark that begins text files of some systems."""
-_COMPRESSED: Final = {b"\x1f\x8b": "zcat", b"\x28\xb5\x2f\xfd": "zstdcat", b"\xfd7zXZ\x00": "xzcat"}
-"""The first bytes of files that hold no lines, and the command that makes lines of them."""
 
 
 class InputRecord(NamedTuple):

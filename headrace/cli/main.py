@@ -19,6 +19,18 @@ from headrace.cli.output import after_interrupt, notify, stdout_is_closed
 from headrace.core.errors import HeadraceError
 
 _LOGGER = "headrace.client"
+_KUBERNETES_EXTRA = frozenset({"kubernetes", "aiohttp"})
+"""Packages that the SDK and most commands do without."""
+_COMMANDS = {
+    "dev": Lazy("headrace.cli.dev:dev", "Run a whole Headrace on this machine."),
+    "topic": Lazy("headrace.cli.topic:topic", "Create, list, describe and delete topics."),
+    "produce": Lazy("headrace.cli.produce:produce", "Write lines, JSON lines, CSV or records to a topic."),
+    "consume": Lazy("headrace.cli.consume:consume", "Read a topic's records."),
+    "group": Lazy("headrace.cli.group:group", "Show, reset and delete consumer groups."),
+    "bench": Lazy("headrace.cli.bench:bench", "Measure produce, consume and latency."),
+    "cluster": Lazy("headrace.cli.cluster:cluster", "Look at the brokers."),
+    "completion": Lazy("headrace.cli.completion:completion", "Print the script that completes command lines."),
+}
 
 
 class _Lines(logging.Handler):
@@ -39,18 +51,6 @@ def notices() -> Iterator[None]:
 
 
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
-_KUBERNETES_EXTRA = frozenset({"kubernetes", "aiohttp"})
-"""Packages that the SDK and most commands do without."""
-_COMMANDS = {
-    "dev": Lazy("headrace.cli.dev:dev", "Run a whole Headrace on this machine."),
-    "topic": Lazy("headrace.cli.topic:topic", "Create, list, describe and delete topics."),
-    "produce": Lazy("headrace.cli.produce:produce", "Write lines, JSON lines, CSV or records to a topic."),
-    "consume": Lazy("headrace.cli.consume:consume", "Read a topic's records."),
-    "group": Lazy("headrace.cli.group:group", "Show, reset and delete consumer groups."),
-    "bench": Lazy("headrace.cli.bench:bench", "Measure produce, consume and latency."),
-    "cluster": Lazy("headrace.cli.cluster:cluster", "Look at the brokers."),
-    "completion": Lazy("headrace.cli.completion:completion", "Print the script that completes command lines."),
-}
 
 
 class Root(LazyGroup):

@@ -31,6 +31,37 @@ if TYPE_CHECKING:
 
 
 _AGO = " ago"
+_SETTINGS_OF_KAFKA: Final = {
+    "cleanup.policy": "cleanupPolicy=Compact, Delete or CompactDelete",
+    "delete.retention.ms": "compaction.deleteRetention=24h",
+    "max.message.bytes": "maxMessageBytes=1Mi",
+    "message.timestamp.after.max.ms": "timestamps.afterMax=1h",
+    "message.timestamp.before.max.ms": "timestamps.beforeMax=7d",
+    "message.timestamp.type": "timestampType=LogAppendTime or CreateTime",
+    "min.compaction.lag.ms": "compaction.minLag=1h",
+    "min.insync.replicas": "minInsyncReplicas=2",
+    "retention.ms": "retention.time=7d",
+    "segment.ms": "segment.time=1d",
+    "unclean.leader.election.enable": "uncleanLeaderElection=true",
+}
+_PATIENCE_S = 2.0
+"""The time limit for requests that only make an error more precise."""
+F = TypeVar("F", bound=Callable[..., Any])
+_KUBECONFIG: Callable[[F], F] = click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="[default: that of the running `headrace dev`, else KUBECONFIG, else ~/.kube/config]",
+)
+_CONTEXT: Callable[[F], F] = click.option(
+    "--context", metavar="NAME", help="Context of the kubeconfig.  [default: its current one]"
+)
+_NAMESPACE: Callable[[F], F] = click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help="Namespace of the topic or group.  [default: that of the context, else default]",
+)
 
 
 def parse_start(text: str, now: datetime) -> str | int | datetime:
@@ -128,26 +159,8 @@ def _flatten(spec: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, t
             yield f"{prefix}{name}", type(value)
 
 
-_SETTINGS_OF_KAFKA: Final = {
-    "cleanup.policy": "cleanupPolicy=Compact, Delete or CompactDelete",
-    "delete.retention.ms": "compaction.deleteRetention=24h",
-    "max.message.bytes": "maxMessageBytes=1Mi",
-    "message.timestamp.after.max.ms": "timestamps.afterMax=1h",
-    "message.timestamp.before.max.ms": "timestamps.beforeMax=7d",
-    "message.timestamp.type": "timestampType=LogAppendTime or CreateTime",
-    "min.compaction.lag.ms": "compaction.minLag=1h",
-    "min.insync.replicas": "minInsyncReplicas=2",
-    "retention.ms": "retention.time=7d",
-    "segment.ms": "segment.time=1d",
-    "unclean.leader.election.enable": "uncleanLeaderElection=true",
-}
 _SETTING_PATHS: Final = dict(_flatten(TopicSpec.parse({"partitions": 1}).to_object()))
 """Every field of a spec, by its path, with the type of its value."""
-
-
-_PATIENCE_S = 2.0
-"""The time limit for requests that only make an error more precise."""
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,20 +316,3 @@ def output_option(*choices: str) -> Callable[[F], F]:
     return click.option(
         "-o", "--output", type=click.Choice(choices), default=choices[0], show_default=True, help="Form of the output."
     )
-
-
-_KUBECONFIG: Callable[[F], F] = click.option(
-    "--kubeconfig",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="[default: that of the running `headrace dev`, else KUBECONFIG, else ~/.kube/config]",
-)
-_CONTEXT: Callable[[F], F] = click.option(
-    "--context", metavar="NAME", help="Context of the kubeconfig.  [default: its current one]"
-)
-_NAMESPACE: Callable[[F], F] = click.option(
-    "-n",
-    "--namespace",
-    metavar="NAME",
-    help="Namespace of the topic or group.  [default: that of the context, else default]",
-)

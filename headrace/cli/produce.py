@@ -39,6 +39,15 @@ if TYPE_CHECKING:
 
 _LOOK_AT_LEAST = 1_000
 _LOOK_EVERY_S = 0.5
+_COLUMNS_FROM = 50
+"""The number of records from which columns are used. Fewer are sent one by one: the producer's linger makes batches of
+them, columns would be a batch each. So are records with headers, which columns do not have."""
+_DELIVERY_TIMEOUT_MS = 30_000
+"""The time limit that suits a person: long enough for a broker's restart."""
+_INTERRUPTED_PATIENCE_S = 5.0
+"""The time that Ctrl-C leaves the brokers for what was sent already."""
+_Reader: TypeAlias = Callable[[Iterable[bytes]], Iterator[InputRecord]]
+_FORMATS_BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
 
 
 class _Sent(NamedTuple):
@@ -105,9 +114,6 @@ class Deliveries:
 
 _RECORDS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX = 10_000, 1 << 20
 """The limits of one call: enough to be worth it, few enough to spread over partitions."""
-_COLUMNS_FROM = 50
-"""The number of records from which columns are used. Fewer are sent one by one: the producer's linger makes batches of
-them, columns would be a batch each. So are records with headers, which columns do not have."""
 
 
 @dataclass(slots=True)
@@ -176,14 +182,6 @@ class LineSender:
                 raise
             raise type(error)(f"line {record.line}: {error.message}", **error.details) from error
         self.deliveries.add(future, 1)
-
-
-_DELIVERY_TIMEOUT_MS = 30_000
-"""The time limit that suits a person: long enough for a broker's restart."""
-_INTERRUPTED_PATIENCE_S = 5.0
-"""The time that Ctrl-C leaves the brokers for what was sent already."""
-_Reader: TypeAlias = Callable[[Iterable[bytes]], Iterator[InputRecord]]
-_FORMATS_BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
 
 
 @dataclass(frozen=True, slots=True)

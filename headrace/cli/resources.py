@@ -25,6 +25,12 @@ from headrace.kube.watch import Changed, Listed, Removed, WatchEvent, watch, wat
 
 _HOPELESS_REASONS = frozenset({"AdoptionRefused"})
 """Reasons for not being ready that only a change of the topic ends: waiting does not help."""
+PATIENCE_S = 60.0
+"""The time that the operator gets for what no membership delays."""
+_NOT_LOOKED = "the operator has not looked at it yet"
+_DOES_IT_RUN = f"{_NOT_LOOKED}, so it may not run: see its Pod, or `headrace dev status`"
+_OF_A_RESET = ("id", "to", "timestamp", "topics", "offsets")
+Heard = Callable[[str], None]
 
 
 class TopicNotReadyError(HeadraceError):
@@ -199,15 +205,6 @@ def _about(event: WatchEvent[Topic], name: str) -> list[Topic]:
             return [topic]
         case _:
             return []
-
-
-PATIENCE_S = 60.0
-"""The time that the operator gets for what no membership delays."""
-_NOT_LOOKED = "the operator has not looked at it yet"
-_DOES_IT_RUN = f"{_NOT_LOOKED}, so it may not run: see its Pod, or `headrace dev status`"
-_OF_A_RESET = ("id", "to", "timestamp", "topics", "offsets")
-
-Heard = Callable[[str], None]
 
 
 async def list_groups(client: KubeClient, namespace: str | None) -> list[ConsumerGroup]:

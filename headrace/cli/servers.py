@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_DEFAULT_NAMESPACE = "default"
+_NOTHING_SAID = "no server is given and no `headrace dev` is running"
+_NAME_A_BROKER = f"name a broker with --server or {SERVER_VARIABLE}, for example http://127.0.0.1:{BOOTSTRAP_PORT}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,6 @@ def _kubeconfig(options: KubeOptions) -> str | None:
         return options.kubeconfig
     state = running_dev()
     return None if state is None else str(state["kubeconfig"])
-
-
-_DEFAULT_NAMESPACE = "default"
-_NOTHING_SAID = "no server is given and no `headrace dev` is running"
-_NAME_A_BROKER = f"name a broker with --server or {SERVER_VARIABLE}, for example http://127.0.0.1:{BOOTSTRAP_PORT}"
 
 
 @dataclass(frozen=True, slots=True)

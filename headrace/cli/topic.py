@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 REPLICAS_DEFAULT = 3
 """The default of the Topic resource itself."""
+_READY_TIMEOUT_S = 30.0
+# The operator lets a deleted topic go after this long at the latest; it needs a moment to do so.
+_DELETE_TIMEOUT_S = FINALIZER_WAIT_MS / 1000 + 10
 
 
 async def replicas_for(client: "KubeClient", cluster: str, wanted: int | None) -> int:
@@ -70,11 +73,6 @@ async def _brokers_ever_seen(client: "KubeClient", cluster: str) -> int:
     from headrace.kube.resource import LEASES
 
     return len((await client.list(LEASES, label_selector=f"{CLUSTER_LABEL}={cluster}")).items)
-
-
-_READY_TIMEOUT_S = 30.0
-# The operator lets a deleted topic go after this long at the latest; it needs a moment to do so.
-_DELETE_TIMEOUT_S = FINALIZER_WAIT_MS / 1000 + 10
 
 
 @examples(

@@ -25,6 +25,26 @@ if TYPE_CHECKING:
 
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+Bytes: TypeAlias = bytes | bytearray | memoryview | str | None
+_TIMESTAMP_MS_MAX = 2**63 - 1
+OFFSET_MAX = 2**63 - 1
+_OTHER_NAMES = {
+    "bootstrap_servers": "server",
+    "servers": "server",
+    "brokers": "server",
+    "compression_type": "compression",
+    "batch_size": "batch_bytes",
+    "buffer_memory": "buffer_bytes",
+    "group_id": "group",
+    "group_instance_id": "instance_id",
+    "enable_auto_commit": "auto_commit",
+    "auto_offset_reset": "start (and on_out_of_range)",
+    "topic": "the topics' names as they are: Consumer('flights')",
+    "topics": "the topics' names as they are: Consumer('flights')",
+}
+"""The names of options in other clients, with ours."""
+Time: TypeAlias = Union[int, datetime, "np.datetime64"]
+HeadersInput: TypeAlias = Iterable[tuple[str, Bytes]] | Mapping[str, Bytes]
 
 
 class TopicPartition(NamedTuple):
@@ -82,28 +102,6 @@ class GroupOffset(NamedTuple):
     """The text that the member committed beside it."""
     committed_ms: int
     """The milliseconds since 1970 UTC, by the coordinator's clock."""
-
-
-Bytes: TypeAlias = bytes | bytearray | memoryview | str | None
-_TIMESTAMP_MS_MAX = 2**63 - 1
-OFFSET_MAX = 2**63 - 1
-_OTHER_NAMES = {
-    "bootstrap_servers": "server",
-    "servers": "server",
-    "brokers": "server",
-    "compression_type": "compression",
-    "batch_size": "batch_bytes",
-    "buffer_memory": "buffer_bytes",
-    "group_id": "group",
-    "group_instance_id": "instance_id",
-    "enable_auto_commit": "auto_commit",
-    "auto_offset_reset": "start (and on_out_of_range)",
-    "topic": "the topics' names as they are: Consumer('flights')",
-    "topics": "the topics' names as they are: Consumer('flights')",
-}
-"""The names of options in other clients, with ours."""
-Time: TypeAlias = Union[int, datetime, "np.datetime64"]
-HeadersInput: TypeAlias = Iterable[tuple[str, Bytes]] | Mapping[str, Bytes]
 
 
 def as_bytes(name: str, value: Bytes) -> bytes | None:

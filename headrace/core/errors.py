@@ -14,6 +14,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+PROBLEM_CONTENT_TYPE = "application/problem+json"
+_OWN_MEMBERS = frozenset({"type", "title", "status", "code", "detail", "retriable"})
+_AWAY = frozenset({429, 500, 502, 503, 504})
+"""The statuses that a proxy answers while no server is behind it, or none has time."""
+
 
 class HeadraceError(Exception):
     """The base of every expected failure."""
@@ -381,12 +386,6 @@ class StalledError(HeadraceError):
     allow. Raised by clients, instead of waiting without end; make a new one."""
 
     code = "Stalled"
-
-
-PROBLEM_CONTENT_TYPE = "application/problem+json"
-_OWN_MEMBERS = frozenset({"type", "title", "status", "code", "detail", "retriable"})
-_AWAY = frozenset({429, 500, 502, 503, 504})
-"""The statuses that a proxy answers while no server is behind it, or none has time."""
 
 
 def to_problem(error: HeadraceError) -> dict[str, Any]:

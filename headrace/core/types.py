@@ -36,6 +36,9 @@ TopicUid = NewType("TopicUid", str)
 
 SetUid = NewType("SetUid", str)
 """The `metadata.uid` of a PartitionSet, in the same way."""
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+RecordHeaders = tuple[tuple[str, bytes | None], ...]
+"""The names and values in the order they were written; a name may come twice."""
 
 
 class Acks(StrEnum):
@@ -83,9 +86,6 @@ class Seat:
         return f"{self.broker}@{self.incarnation}"
 
 
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-
-
 def topic_name_problem(name: str) -> str | None:
     """Return why Kubernetes would refuse a topic of this name, in a sentence, with one that would do; None: it would
     not."""
@@ -111,10 +111,6 @@ def _name_problem(name: str, kind: str) -> str | None:
         f"{name!r} cannot name a {kind}, which is a Kubernetes resource, so that its name is a DNS label: lower-case"
         f" letters, digits and '-' in between, at most {NAME_LENGTH_MAX} characters{remedy}"
     )
-
-
-RecordHeaders = tuple[tuple[str, bytes | None], ...]
-"""The names and values in the order they were written; a name may come twice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ from headrace.http2.writing import WritingTurns, write_gathered
 
 H2_READ_ROOM_BYTES_MIN = 64 << 10
 """The room that a buffer must have left behind its kept bytes; with less, the next bytes go into another buffer."""
+_CLOSE_TIMEOUT_S = 1.0
+"""The time that a server gets to take our last bytes."""
 
 
 class ReadMemory:
@@ -81,10 +83,6 @@ class ReadMemory:
 
     def _new(self) -> memoryview:
         return memoryview(bytearray(self._buffer_bytes))  # A view: asyncio's TLS slices it.
-
-
-_CLOSE_TIMEOUT_S = 1.0
-"""The time that a server gets to take our last bytes."""
 
 
 class AsyncExchange(Exchange):

@@ -39,6 +39,9 @@ H2_CALLER_READS_MS_MAX = 10
 H2_THREAD_LOOKS_MS = 10
 """The interval at which the thread checks whether callers still read: an answer without a waiter may be late by twice
 this."""
+_CLOSE_TIMEOUT_S = 1.0
+"""The time that a server gets to take our last bytes."""
+_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class ReadingTurn:
@@ -98,11 +101,6 @@ class ReadingTurn:
             self.is_callers = False
             self._reads_for_one = 0
         self._is_used = False
-
-
-_CLOSE_TIMEOUT_S = 1.0
-"""The time that a server gets to take our last bytes."""
-_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class BlockingExchange(Exchange):

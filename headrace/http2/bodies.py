@@ -40,6 +40,16 @@ _STEP_BYTES: Final = 1 << 20
 _SLICE_BYTES: Final = 64 << 10
 """The size of zlib's input steps: zlib copies what it leaves of its input at the end of each member and step, at most
 so much."""
+PATIENCE = web.AppKey("patience", Patience)
+"""The patience of an application's server with its clients."""
+_PATIENCE = Patience()
+MEANINGLESS_IN = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+"""Methods whose bodies are not read (RFC 9110 section 9.3): a handler that waits must not keep them in memory."""
+_JOINED_BYTES_MAX = 1 << 10
+"""The size below which chunks become one: a body that comes byte by byte must not cost forty times its length."""
+_WRITE_BYTES = 1 << 20
+"""The size of a write; larger buffers are written in such pieces, because what a socket does not take at once is
+copied."""
 
 
 def is_gzip(coding: str) -> bool:
@@ -145,18 +155,6 @@ def _damaged(why: str) -> InvalidRequestError:
         f"Content-Encoding 'gzip': the body is not what it says: {why}; send whole gzip, or no Content-Encoding",
         field="Content-Encoding",
     )
-
-
-PATIENCE = web.AppKey("patience", Patience)
-"""The patience of an application's server with its clients."""
-_PATIENCE = Patience()
-MEANINGLESS_IN = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
-"""Methods whose bodies are not read (RFC 9110 section 9.3): a handler that waits must not keep them in memory."""
-_JOINED_BYTES_MAX = 1 << 10
-"""The size below which chunks become one: a body that comes byte by byte must not cost forty times its length."""
-_WRITE_BYTES = 1 << 20
-"""The size of a write; larger buffers are written in such pieces, because what a socket does not take at once is
-copied."""
 
 
 class RequestBody:

@@ -29,6 +29,15 @@ from headrace.http2.bodies import RequestBody
 from headrace.http2.events import ErrorCode, Fields
 from headrace.http2.header_fields import decode_fields, encode_fields
 
+logger = logging.getLogger(__name__)
+_HTTP_2 = HttpVersion(2, 0)
+_BODYLESS = frozenset({"204", "304"})
+_CLOSE_TIMEOUT_S = 5.0
+_HEADS_REMEMBERED_MAX = 128
+"""The number of heads that are remembered, each of at most `H2_HEADER_LIST_BYTES_MAX`."""
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""A `linger` that waits for nothing: closing sends RST (socket(7))."""
+
 
 class StreamConnection(Protocol):
     """The connection as its streams see it."""
@@ -80,17 +89,6 @@ class ServerStream:
 
     def abort(self) -> None:
         self.connection.reset(self.stream_id, ErrorCode.INTERNAL_ERROR)
-
-
-logger = logging.getLogger(__name__)
-
-_HTTP_2 = HttpVersion(2, 0)
-_BODYLESS = frozenset({"204", "304"})
-_CLOSE_TIMEOUT_S = 5.0
-_HEADS_REMEMBERED_MAX = 128
-"""The number of heads that are remembered, each of at most `H2_HEADER_LIST_BYTES_MAX`."""
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-"""A `linger` that waits for nothing: closing sends RST (socket(7))."""
 
 
 class ResponseSink(Protocol):

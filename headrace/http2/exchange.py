@@ -46,6 +46,8 @@ Keeps: TypeAlias = Callable[[], int]
 """A function that is asked after `Decode`: it returns 0, or a number that stays the same as long as pieces since one of
 the last are still used, and another number once none before the last one is."""
 _NOTHING: Final[AbstractSet[object]] = frozenset()
+_ERRORS_FROM = 400
+"""The lowest status that is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +105,6 @@ class Exchange:
     @property
     def is_over(self) -> bool:
         return self.ended or self.error is not None
-
-
-_ERRORS_FROM = 400
-"""The lowest status that is an error."""
 
 
 class Exchanges:

@@ -72,6 +72,7 @@ _DATA_WORD_MAX: Final = limits.H2_MAX_FRAME_BYTES << 8 | DATA
 
 Frame: TypeAlias = tuple[int, int, int, memoryview | bytes]
 """A frame: type, flags, stream id, payload."""
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 def pack_frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
@@ -222,9 +223,6 @@ def _check_length(kind: int, length: int) -> None:
     if length > _BYTES_MAX.get(kind, limits.H2_MAX_FRAME_BYTES):
         what = f"a frame of type {kind} with {length} bytes; at most {_BYTES_MAX[kind]} are taken"
         raise connection_error(what, ErrorCode.ENHANCE_YOUR_CALM)
-
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Output:

@@ -25,6 +25,15 @@ _NAMES_REMEMBERED_MAX = 256
 """The number of names that are remembered: programs use few names, and each with every message."""
 _TEXT_NAME = re.compile(r"[0-9a-z!#$%&'*+.^_`|~-]+")
 _FORBIDDEN_IN_VALUE = re.compile(r"[\x00\r\n]|^[ \t]|[ \t]$")
+_REQUEST_PSEUDO: Final = frozenset({b":method", b":scheme", b":authority", b":path"})
+_CONNECTION_FIELDS: Final = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+)
+"""Header fields that belong to HTTP/1.1 (RFC 9113 section 8.2.2)."""
+_NAME: Final = re.compile(rb"[0-9a-z!#$%&'*+.^_`|~-]+")
+_LOOKED_AT: Final = frozenset({b"content-length", b"host", b"te"})
+_SHORT_NAME_BYTES: Final = 64
+_BODYLESS: Final = frozenset({b"204", b"304"})
 
 
 def encode_fields(headers: Iterable[tuple[str, str]]) -> Fields:
@@ -99,17 +108,6 @@ def response_head(fields: Fields) -> tuple[int, dict[str, str]]:
         else:
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return status, headers
-
-
-_REQUEST_PSEUDO: Final = frozenset({b":method", b":scheme", b":authority", b":path"})
-_CONNECTION_FIELDS: Final = frozenset(
-    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
-)
-"""Header fields that belong to HTTP/1.1 (RFC 9113 section 8.2.2)."""
-_NAME: Final = re.compile(rb"[0-9a-z!#$%&'*+.^_`|~-]+")
-_LOOKED_AT: Final = frozenset({b"content-length", b"host", b"te"})
-_SHORT_NAME_BYTES: Final = 64
-_BODYLESS: Final = frozenset({b"204", b"304"})
 
 
 class MalformedError(Exception):

@@ -46,6 +46,7 @@ _HEAD_ENDS = b"\r\n\r\n", b"\n\n"
 _OTHER_LINE = re.compile(rb"(?![ -~]* HTTP/[0-9.]+\r?\n)[ -~]+\r?\n")
 """A line of text that begins no HTTP/1 request. Bytes that are no text may be TLS: their sender sees by the answer that
 we are not."""
+_log = logging.getLogger(__name__)
 
 
 class Spoken(Enum):
@@ -190,9 +191,6 @@ def _answer(error: HeadraceError) -> bytes:
         f"Content-Length: {len(body)}\r\nRetry-After: {limits.RETRY_AFTER_S}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body
-
-
-_log = logging.getLogger(__name__)
 
 
 class Handshakes:

@@ -19,6 +19,9 @@ from headrace.http2.header_fields import request_fields
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SAFE_IN_TARGET = "/%?&=:@!$'()*+,;~[]"
 """What a path and query may hold as they are; all else is percent-encoded, an existing escape is kept."""
+_REMEDY = "give the PEM file of the authority that signed the brokers' certificates"
+_UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
+_OTHER_NAME = frozenset({62, 63, 64})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +128,8 @@ def client_tls(ssl_context: ssl.SSLContext | None) -> ssl.SSLContext:
     return context
 
 
-_REMEDY = "give the PEM file of the authority that signed the brokers' certificates"
 # What OpenSSL says in X509_verify_cert: the numbers are part of its interface (x509_vfy.h).
 _NOT_YET_VALID, _EXPIRED = 9, 10
-_UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
-_OTHER_NAME = frozenset({62, 63, 64})
 
 
 def trusting(ca_file: str | None) -> ssl.SSLContext:

@@ -22,6 +22,7 @@ HTTP_STALL_BYTES = 64 << 10
 _BYTES_ACKED: Final = struct.Struct("=Q")
 _BYTES_ACKED_AT: Final = 120
 """The offset of `tcpi_bytes_acked` in `struct tcp_info` of Linux."""
+_K = TypeVar("_K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,6 @@ class Pace:
         too_slow = moved - self._moved < self._patience.least_bytes
         self._moved, self._since_ms = moved, now_ms
         return too_slow
-
-
-_K = TypeVar("_K")
 
 
 class Slowness(Generic[_K]):

@@ -31,6 +31,12 @@ API_READ_PAUSES_MS = (50, 250)
 API_LINE_BYTES_MAX = 2 << 20
 """The longest line of a watch: an object has 1.5 MiB at most."""
 API_BACKOFF_MAX_MS = 10_000
+T = TypeVar("T")
+_Query = Sequence[tuple[str, str]]
+_log = logging.getLogger(__name__)
+_JSON = "application/json"
+_MERGE_PATCH = "application/merge-patch+json"
+_REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=API_REQUEST_TIMEOUT_MS / 1000, connect=API_CONNECT_TIMEOUT_MS / 1000)
 
 
 class Backoff:
@@ -50,14 +56,6 @@ class Backoff:
     def reset(self) -> None:
         """Start again after a success: the next failure waits briefly."""
         self._ceiling_ms = self._least_ms
-
-
-T = TypeVar("T")
-_Query = Sequence[tuple[str, str]]
-_log = logging.getLogger(__name__)
-_JSON = "application/json"
-_MERGE_PATCH = "application/merge-patch+json"
-_REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=API_REQUEST_TIMEOUT_MS / 1000, connect=API_CONNECT_TIMEOUT_MS / 1000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ KUBE_AUTHORIZATION_AGE_MS_MAX = 60_000
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CLUSTER_MEMBERS: Final = frozenset({"server", "certificate-authority"})
 _USER_MEMBERS: Final = frozenset({"token", "tokenFile", "client-certificate", "client-key"})
+_HEADER = "authorization"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +220,6 @@ async def _by_library(path: str | None, context: str | None) -> Credentials:
         proxy=configuration.proxy or None,
         tls_server_name=configuration.tls_server_name or None,
     )
-
-
-_HEADER = "authorization"
 
 
 class Authorization(Mapping[str, str]):

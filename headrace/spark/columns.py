@@ -38,6 +38,9 @@ CREATE_TIME, LOG_APPEND_TIME = 0, 1
 _US_PER_MS = 1000
 _MS_MAX = (2**63 - 1) // _US_PER_MS
 """The last time that Spark has, which stands for later ones: the year 294247."""
+_FIELD: Final = "v"
+_UNTAKEN = (pa.types.is_binary, pa.types.is_map, pa.types.is_duration, pa.types.is_interval, pa.types.is_time)
+_SHOWN_BYTES = 80
 
 
 class Rows:
@@ -137,10 +140,7 @@ def _cut(batches: Iterable[DecodedBatch]) -> Iterator[DecodedBatch]:
             yield DecodedBatch(batch.header, batch.records.slice(first, len(offsets)), offsets)
 
 
-_FIELD: Final = "v"
 _BEFORE, _AFTER, _BETWEEN = b'{"v":', b"}\n", b""
-_UNTAKEN = (pa.types.is_binary, pa.types.is_map, pa.types.is_duration, pa.types.is_interval, pa.types.is_time)
-_SHOWN_BYTES = 80
 
 
 class JsonValues:

@@ -13,6 +13,11 @@ from pathlib import Path
 JAVA_VERSION_MIN = 17
 _STARTED_BY_SPARK = ("PYSPARK_GATEWAY_PORT", "PYTHON_WORKER_FACTORY_PORT", "SPARK_ENV_LOADED", "SPARK_REMOTE")
 """The variables that are set where a JVM is there already, or on another machine."""
+_REMEDY = (
+    f"Spark needs Java {JAVA_VERSION_MIN} or newer, which pip does not install; install a JRE (Debian and Ubuntu:"
+    " apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17), and set JAVA_HOME where it is not on"
+    " PATH"
+)
 
 
 class JavaMissingWarning(RuntimeWarning):
@@ -32,13 +37,6 @@ def java_problem(environ: Mapping[str, str]) -> str | None:
     if shutil.which("java", path=environ.get("PATH", "")):
         return None
     return f"there is no java on PATH, and JAVA_HOME is not set: {_REMEDY}"
-
-
-_REMEDY = (
-    f"Spark needs Java {JAVA_VERSION_MIN} or newer, which pip does not install; install a JRE (Debian and Ubuntu:"
-    " apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17), and set JAVA_HOME where it is not on"
-    " PATH"
-)
 
 
 def warn_without_java(environ: Mapping[str, str]) -> None:

@@ -21,6 +21,8 @@ from headrace.client.record import TopicPartition
 from headrace.core.errors import LocalError
 from headrace.spark.errors import LossPolicy
 
+T = TypeVar("T")
+
 
 class SourcePartition(NamedTuple):
     """A partition of one topic, by its uid, not only by its name."""
@@ -114,9 +116,6 @@ def _counts(ranges: Sequence[OffsetRange], wanted: int) -> list[int]:
 def _pieces(each: OffsetRange, count: int) -> list[OffsetRange]:
     bounds = [each.start + each.size * piece // count for piece in range(count + 1)]
     return [OffsetRange(each.partition, start, end) for start, end in pairwise(bounds)]
-
-
-T = TypeVar("T")
 
 
 def shares(waiting: Mapping[T, int], limit: int) -> dict[T, int]:

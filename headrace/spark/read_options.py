@@ -37,6 +37,15 @@ SPARK_TRIGGER_DELAY_MS_DEFAULT = 900_000
 
 
 SUBSCRIPTION_OPTIONS = ("subscribe", "subscribePattern", "assign")
+ByPartition: TypeAlias = Mapping[str, Mapping[int, int]]
+_STREAM = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "onTopicRecreated",
+    "group",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +122,6 @@ def _is_number(number: object) -> bool:
 EARLIEST, LATEST = "earliest", "latest"
 EARLIEST_NUMBER, LATEST_NUMBER = -2, -1
 """The numbers in the JSON of offsets, as in Kafka's."""
-
-ByPartition: TypeAlias = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +227,6 @@ _BOTH = (
     "failOnDataLoss",
 )
 _BATCH = (*bound_names("ending"), "pushFilters")
-_STREAM = (
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "maxBytesPerTrigger",
-    "onTopicRecreated",
-    "group",
-)
 READ_OPTIONS = (*_BOTH, *_BATCH, *_STREAM)
 
 

@@ -41,6 +41,9 @@ from headrace.spark.schema import SOURCE_COLUMNS
 _OF_SPARK = ("checkpointLocation", "queryName")
 """The options that Spark passes on."""
 WRITE_OPTIONS = (*CONNECTION_OPTIONS, *_OF_SPARK, "topic", "deliveryGuarantee", "compression", "txnAppId", "txnVersion")
+_BYTES = (BinaryType, StringType)
+_WRITTEN = ("key", "value", "headers", "topic", "partition")
+_log = logging.getLogger("headrace.spark")
 
 
 class Guarantee(StrEnum):
@@ -94,8 +97,6 @@ class WriteOptions:
         return cls(Connection.of(options), to, Guarantee(guarantee), compression, transaction)
 
 
-_BYTES = (BinaryType, StringType)
-_WRITTEN = ("key", "value", "headers", "topic", "partition")
 _KNOWN = frozenset(name.lower() for name in (*_WRITTEN, *SOURCE_COLUMNS))
 
 
@@ -204,9 +205,6 @@ def _are_headers(kind: DataType) -> bool:
 
 def _wrong(name: str, kind: DataType, wanted: str) -> LocalError:
     return LocalError(f"column {name} is {kind.simpleString()}: it must be {wanted}; cast it")
-
-
-_log = logging.getLogger("headrace.spark")
 
 
 class CommitFailedError(HeadraceError):

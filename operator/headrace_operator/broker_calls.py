@@ -46,6 +46,7 @@ GROUP_ERRAND_TIMEOUT_MS = 10_000
 _log = logging.getLogger(__name__)
 _TIMEOUT_S = PROMISES_TIMEOUT_MS / 1000
 _HEADERS = {"content-type": "application/json", "accept": "application/json"}
+_GROUP_TIMEOUT_S = GROUP_ERRAND_TIMEOUT_MS / 1000
 
 
 class Reporter:
@@ -163,9 +164,6 @@ class Inquiry:
         if self._asking is uids:
             self._asking, self._answers = (), answers
             self._ring()
-
-
-_GROUP_TIMEOUT_S = GROUP_ERRAND_TIMEOUT_MS / 1000
 
 
 class GroupCalls:

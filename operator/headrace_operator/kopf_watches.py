@@ -32,6 +32,13 @@ from headrace.kube.resource import LEASES, PARTITION_SETS, PODS, STATEFUL_SETS, 
 from headrace_operator.observer import Scope
 
 _CLIENTS = ("kubernetes", "kubernetes_asyncio", "pykube")
+_log = logging.getLogger(__name__)
+_SILENCE_S = WATCH_SILENCE_MS_MAX / 1000
+# The server ends an idle watch before we would take it for dead. API servers take whole seconds only.
+_SERVER_TIMEOUT_S = WATCH_SILENCE_MS_MAX * 3 // 4 // 1000
+_IDENTITY: Any = "headrace-operator"
+"""The identity among kopf's peers, which there are none of. Without it, kopf asks for the name of a user who may have
+none."""
 
 
 @contextmanager
@@ -49,17 +56,6 @@ def _not_importable(*names: str) -> Iterator[None]:
 
 with _not_importable(*_CLIENTS):
     import kopf
-
-
-_log = logging.getLogger(__name__)
-_SILENCE_S = WATCH_SILENCE_MS_MAX / 1000
-# The server ends an idle watch before we would take it for dead. API servers take whole seconds only.
-_SERVER_TIMEOUT_S = WATCH_SILENCE_MS_MAX * 3 // 4 // 1000
-
-
-_IDENTITY: Any = "headrace-operator"
-"""The identity among kopf's peers, which there are none of. Without it, kopf asks for the name of a user who may have
-none."""
 
 
 class Doorbell:

@@ -39,6 +39,9 @@ from headrace_operator.metrics import OperatorMetrics
 from headrace_operator.observer import Observer, Scope
 from headrace_operator.reconciler import Reconciler
 
+_COMPONENT = "headrace-operator"
+_log = logging.getLogger(__name__)
+
 
 @asynccontextmanager
 async def serve_health(host: str, port: int, reconciler: Reconciler, metrics: OperatorMetrics) -> AsyncIterator[int]:
@@ -64,10 +67,6 @@ def health_application(reconciler: Reconciler, metrics: OperatorMetrics) -> web.
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/metrics", exposition)])
     return app
-
-
-_COMPONENT = "headrace-operator"
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

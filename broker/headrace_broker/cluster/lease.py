@@ -48,6 +48,7 @@ API_AWAY_REMINDER_MS = 60_000
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_NOTHING_SEEN: Final[Seen] = {}
 
 
 class ApiServerWait:
@@ -76,9 +77,6 @@ async def patiently(call: Callable[[], Awaitable[T]], what: str) -> T:
             return await call()
         except ApiUnavailableError as error:
             await patience.pause(error)
-
-
-_NOTHING_SEEN: Final[Seen] = {}
 
 
 class SupersededError(HeadraceError):

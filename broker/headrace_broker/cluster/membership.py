@@ -63,6 +63,7 @@ HANDOVER_POLL_MS = 50
 
 _log = logging.getLogger(__name__)
 _DISK_FULL = "its disk is full"
+_REMEDY = "no other broker can take them: start more, lower spec.replicas, or resume what is paused"
 
 
 class LeaseNotes:
@@ -89,9 +90,6 @@ class LeaseNotes:
             return
         self._said = (full, regressed)
         self._writing.step_aside(_DISK_FULL if full else "")
-
-
-_REMEDY = "no other broker can take them: start more, lower spec.replicas, or resume what is paused"
 
 
 class Handover:

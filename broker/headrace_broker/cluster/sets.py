@@ -60,6 +60,10 @@ EVENTS_PENDING_MAX = 64
 
 
 _log = logging.getLogger(__name__)
+_EPOCH_WENT_BACK = (
+    "PartitionSet {} went back in time, as after a restore of the API server's data: this broker goes on with what it"
+    " knows, and nobody is elected; run `headrace cluster recover`"
+)
 
 
 class TopicWarner:
@@ -102,12 +106,6 @@ class SetMetrics:
 
     def watch(self, undecided: Callable[[], float]) -> None:
         self._undecided.set_function(undecided)
-
-
-_EPOCH_WENT_BACK = (
-    "PartitionSet {} went back in time, as after a restore of the API server's data: this broker goes on with what it"
-    " knows, and nobody is elected; run `headrace cluster recover`"
-)
 
 
 @dataclass(slots=True)

@@ -69,6 +69,8 @@ GROUP_PAUSES_INTERVAL_MS = 10_000
 
 
 _log = logging.getLogger(__name__)
+_STALE = (ConflictError, AlreadyExistsError, NotFoundError)
+"""The errors that show that what was known holds no more."""
 
 
 class KnownGroups:
@@ -186,10 +188,6 @@ def _about(group: GroupName) -> Iterator[None]:
         yield
     except Exception:
         _log.exception("%s: its ConsumerGroup is not obeyed", group)
-
-
-_STALE = (ConflictError, AlreadyExistsError, NotFoundError)
-"""The errors that show that what was known holds no more."""
 
 
 class _WriteBackoff(Backoff):

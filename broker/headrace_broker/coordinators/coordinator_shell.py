@@ -60,6 +60,8 @@ COORDINATOR_TICK_MS = 100
 
 NoticeT_contra = TypeVar("NoticeT_contra", contravariant=True)
 ReplyT_contra = TypeVar("ReplyT_contra", contravariant=True)
+_log = logging.getLogger(__name__)
+_NO_EPOCH = LeaderEpoch(0)
 
 
 class WaitingRequests(Generic[ReplyT]):
@@ -96,10 +98,6 @@ class WaitingRequests(Generic[ReplyT]):
         """Refuse all requests that are left: nobody else will answer them."""
         for number in [*self._asked]:
             self.refuse(number, error)
-
-
-_log = logging.getLogger(__name__)
-_NO_EPOCH = LeaderEpoch(0)
 
 
 class NoticeHandler(Protocol[NoticeT_contra, ReplyT_contra]):

@@ -74,6 +74,9 @@ ROLL_SHARES_MAX = 8
 
 
 _log = logging.getLogger(__name__)
+CoordinatorT = TypeVar("CoordinatorT", GroupCoordinator, WriterCoordinator)
+_partition_of = lru_cache(GROUPS_PER_COORDINATOR_MAX)(coordinator_partition)
+"""The partition of a group: every request about the group asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +93,6 @@ class CoordinatorElsewhere:
     def error(self, why: str) -> NotCoordinatorError:
         said = f"this broker does not coordinate {self.label}; broker {self.broker} does{why}"
         return NotCoordinatorError(said, leader=self.broker, url=self.url)
-
-
-CoordinatorT = TypeVar("CoordinatorT", GroupCoordinator, WriterCoordinator)
 
 
 class LocalCoordinators(Generic[CoordinatorT]):
@@ -218,10 +218,6 @@ class LocalCoordinators(Generic[CoordinatorT]):
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("%s: %r", task.get_name(), error, exc_info=error)
             asyncio.get_running_loop().call_later(COORDINATOR_RELOAD_MS / 1000, self._news.set)
-
-
-_partition_of = lru_cache(GROUPS_PER_COORDINATOR_MAX)(coordinator_partition)
-"""The partition of a group: every request about the group asks for it."""
 
 
 class GroupCoordinators:

@@ -35,6 +35,10 @@ from headrace_broker.coordinators.coordinator_log import EntryCodec
 from headrace_broker.coordinators.coordinator_shell import CoordinatorShell
 from headrace_broker.partition.partition import Partition
 
+_log = logging.getLogger(__name__)
+OFFSETS_LOG = EntryCodec(encode, decode, leaves_out=True)
+GroupShell: TypeAlias = CoordinatorShell[Entry, GroupEvent, Reply, Notice]
+
 
 class GroupsListener(Protocol):
     """The listener of groups. Each call returns at once, raises nothing, and asks back only `find` and `all`."""
@@ -93,11 +97,6 @@ class CoordinatedGroups(Protocol):
 
     def all(self) -> list[Group]:
         """Return all groups that `find` would find."""
-
-
-_log = logging.getLogger(__name__)
-OFFSETS_LOG = EntryCodec(encode, decode, leaves_out=True)
-GroupShell: TypeAlias = CoordinatorShell[Entry, GroupEvent, Reply, Notice]
 
 
 class GroupCoordinator:

@@ -73,6 +73,10 @@ ROLL_BYTES = 4 << 20
 ROLL_RETRY_MS_MIN = 100
 ROLL_RETRY_MS_MAX = 5_000
 """The longest pause after a write that failed: it is tried for as long as it takes, because it is committed."""
+Locate = Callable[[Place, Fence], Partition | Elsewhere]
+_log = logging.getLogger(__name__)
+COMMITS_LOG = EntryCodec(encode, decode)
+WriterShell: TypeAlias = CoordinatorShell[WriterRecord, WriterEvent, Status, WriterNotice]
 
 
 class WriterMetrics:
@@ -101,9 +105,6 @@ class WriterMetrics:
             yield
         self._seconds.observe(perf_counter() - started)
         self._committed.inc(sum(batch.record_count for batch in decision.staged()))
-
-
-Locate = Callable[[Place, Fence], Partition | Elsewhere]
 
 
 class PartitionAccess:
@@ -162,9 +163,6 @@ class PartitionAccess:
         found = await find_offset(target, OffsetsQuery(edge, fence))
         assert found.offset is not None, "both ends are known, or an error is raised"
         return found.offset
-
-
-_log = logging.getLogger(__name__)
 
 
 class StagesLostError(Exception):
@@ -236,10 +234,6 @@ class RollForward:
             return renumbered(await self._reach.read(place, uid, batch.base_offset), numbers)
         except (StaleTopicError, OffsetOutOfRangeError, CorruptBatchError) as error:
             raise StagesLostError(f"its stages are gone: {error.message}") from error
-
-
-COMMITS_LOG = EntryCodec(encode, decode)
-WriterShell: TypeAlias = CoordinatorShell[WriterRecord, WriterEvent, Status, WriterNotice]
 
 
 class WriterCoordinator:

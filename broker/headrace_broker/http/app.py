@@ -69,6 +69,17 @@ from headrace_broker.sessions.session import ChannelOpener, Session
 
 _log = logging.getLogger(__name__)
 _TOPIC_RECORDS = re.compile(r"(?P<topic>/v1/namespaces/[^/]+/topics/[^/]+)/records")
+_TOPICS = "/v1/namespaces/{namespace}/topics"
+_TOPIC = _TOPICS + "/{topic}"
+_PARTITION = _TOPIC + "/partitions/{partition}"
+_GROUPS = "/v1/namespaces/{namespace}/groups"
+_GROUP = _GROUPS + "/{group}"
+_MEMBER = _GROUP + "/members/{member}"
+_WRITER = "/v1/namespaces/{namespace}/writers/{writer}"
+_CONTROL = "/v1/brokers/"
+_HEARTBEAT = "/heartbeat"
+ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz", "/metrics"})
+"""The paths that are answered under any load: a monitor must not take a busy broker for a dead one."""
 
 
 class UnknownPathError(RemoteError):
@@ -272,19 +283,6 @@ def _stream_body(request: web.Request) -> RequestBody:
             field="HTTP version",
         )
     return body
-
-
-_TOPICS = "/v1/namespaces/{namespace}/topics"
-_TOPIC = _TOPICS + "/{topic}"
-_PARTITION = _TOPIC + "/partitions/{partition}"
-_GROUPS = "/v1/namespaces/{namespace}/groups"
-_GROUP = _GROUPS + "/{group}"
-_MEMBER = _GROUP + "/members/{member}"
-_WRITER = "/v1/namespaces/{namespace}/writers/{writer}"
-_CONTROL = "/v1/brokers/"
-_HEARTBEAT = "/heartbeat"
-ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz", "/metrics"})
-"""The paths that are answered under any load: a monitor must not take a busy broker for a dead one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,8 @@ from headrace_broker.partition.queries import FetchQuery, Place, WatchQuery
 
 OFFSETS_TIMEOUT_MS = 10_000
 """The time that a broker waits for the answer where it passes a question for an offset on to the leader."""
+_log = logging.getLogger(__name__)
+_BATCHES = BodyFormat.BATCHES.value
 
 
 def fetch_headers(fetched: FetchedBatches, next_offset: Offset) -> dict[str, str]:
@@ -58,9 +60,6 @@ def fetch_headers(fetched: FetchedBatches, next_offset: Offset) -> dict[str, str
         "Headrace-Leader-Epoch": str(fetched.leader_epoch),
         "Headrace-Topic-Uid": fetched.topic_uid,
     }
-
-
-_log = logging.getLogger(__name__)
 
 
 class WatchResponses:
@@ -196,9 +195,6 @@ async def _lines_of(piece: WatchedPiece, query: WatchQuery) -> AsyncIterator[byt
     yield await asyncio.to_thread(next, made, b"")
     while (lines := await asyncio.to_thread(next, made, None)) is not None:
         yield lines
-
-
-_BATCHES = BodyFormat.BATCHES.value
 
 
 class FetchRoute:

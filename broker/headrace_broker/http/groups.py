@@ -89,6 +89,9 @@ GROUP_HEARTBEATS_PASSED_ON_MAX = 3 * H2_MAX_CONCURRENT_STREAMS // 10
 """Heartbeats that wait at other brokers: more are passed on without a wait there."""
 GROUP_REQUESTS_PASSED_ON_MAX = 2 * H2_MAX_CONCURRENT_STREAMS // 10
 """All other requests about groups, at one time: records go to other brokers by the same connections."""
+_Topics = Mapping[str, TopicShape]
+_Parse = Callable[[object, int, _Topics], Request]
+"""A function that makes the request of the body, the request's number, and the topics of the group's namespace."""
 
 
 class GroupForwarding:
@@ -198,11 +201,6 @@ class GroupsRoute:
 
 def _parsed(answer: web.Response) -> tuple[tuple[GroupSummary, ...], tuple[BrokerId, ...]]:
     return parse_groups(json.loads(answer.text or ""))
-
-
-_Topics = Mapping[str, TopicShape]
-_Parse = Callable[[object, int, _Topics], Request]
-"""A function that makes the request of the body, the request's number, and the topics of the group's namespace."""
 
 
 class GroupRoutes:

@@ -44,6 +44,7 @@ NO_CLIENT = "1"
 _FORWARDED = ("content-type", "accept", "accept-encoding")
 """The headers that are passed on; the body's coding is not, because the body is decoded before."""
 _RETURNED = ("content-type", "content-encoding", "vary", "retry-after", "allow", "accept-encoding")
+_BATCHES = BodyFormat.BATCHES.value
 
 
 class Target(Protocol):
@@ -196,9 +197,6 @@ async def _whole(answer: AsyncResponse) -> web.Response:
 
 def _returned(answer: AsyncResponse) -> dict[str, str]:
     return {name: value for name, value in answer.headers.items() if name in _RETURNED or name.startswith("headrace-")}
-
-
-_BATCHES = BodyFormat.BATCHES.value
 
 
 async def produce_there(

@@ -29,6 +29,8 @@ JSON_FETCH_BYTES_MAX = 64 << 20
 """The records of one JSON or NDJSON answer: compressed batches may be many times as large as the bytes read."""
 WATCH_LINES_BYTES = 256 << 10
 """The bytes of NDJSON that a stream makes at a time."""
+COMPRESSED_IN_LOOP_BYTES = 32 << 10
+"""A larger body is compressed in a thread."""
 
 
 class BodyFormat(StrEnum):
@@ -221,10 +223,6 @@ def _json_rows(fetched: FetchedBatches) -> Iterator[tuple[Offset, RecordContent]
     for buffer in fetched.buffers:
         for batch in decode_batches(buffer):
             yield from batch.since(fetched.offset).rows()
-
-
-COMPRESSED_IN_LOOP_BYTES = 32 << 10
-"""A larger body is compressed in a thread."""
 
 
 def takes_gzip(request: web.Request) -> bool:

@@ -57,6 +57,8 @@ COMPACTOR_IDLE_MS = 30_000
 
 
 _PASS_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+_log = logging.getLogger(__name__)
+_LINE_BYTES_MAX = 1 << 20
 
 
 class CompactionMetrics:
@@ -92,10 +94,6 @@ class CompactionMetrics:
                 ("failing", "Partitions whose last pass has failed, and will be tried again."),
             )
         )
-
-
-_log = logging.getLogger(__name__)
-_LINE_BYTES_MAX = 1 << 20
 
 
 class CompactionProcess:
@@ -262,8 +260,8 @@ class Compaction:
             await self._passes.close()
 
     async def _visit_all(self) -> None:
-        """Visit each partition that is due, in a frame of its own: one that waits for long would keep the last partition,
-        and its files, alive."""
+        """Visit each partition that is due, in a frame of its own: one that waits for long would keep the last one
+        and its files alive."""
         for partition in self._due(wall_ms()):
             await self._visit(partition)
 

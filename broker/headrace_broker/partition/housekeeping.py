@@ -60,6 +60,8 @@ HOUSEKEEPING_FULL_INTERVAL_MS = 5_000
 
 
 _log = logging.getLogger(__name__)
+Warn = Callable[[TopicName, TopicUid, str, str], None]
+"""Tell the owner of a Topic: reason, message."""
 
 
 class Housekeeping:
@@ -89,8 +91,8 @@ class Housekeeping:
             await self._clean_all()
 
     async def _clean_all(self) -> None:
-        """Clean each partition that is due, in a frame of its own: one that waits for long would keep the last partition,
-        and its files, alive."""
+        """Clean each partition that is due, in a frame of its own: one that waits for long would keep the last one
+        and its files alive."""
         for partition in self._due(monotonic_ms()):
             await _expire(partition)
 
@@ -120,10 +122,6 @@ async def _expire(partition: Partition) -> None:
         _log.warning("%s: not cleaned: %s", partition.place, error)
     except Exception:  # a mistake of our own with one partition must not end the others' housekeeping
         _log.exception("%s: not cleaned", partition.place)
-
-
-Warn = Callable[[TopicName, TopicUid, str, str], None]
-"""Tell the owner of a Topic: reason, message."""
 
 
 class VerifiedPartitions(Protocol):

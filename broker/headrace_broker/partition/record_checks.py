@@ -37,6 +37,7 @@ BODY_CHECK_INLINE_UNPACKED_BYTES_MAX = 64 << 10
 
 
 _DECODER = "headrace.core.records.columns"
+_log = logging.getLogger(__name__)
 
 
 def take_long(batches: Sequence[RawBatch]) -> bool:
@@ -105,9 +106,6 @@ def _unpacked_sizes(batches: Sequence[RawBatch]) -> list[tuple[int, int]]:
 
 def _named(error: CorruptBatchError, index: int) -> CorruptBatchError:
     return CorruptBatchError(f"batch {index}: {error.message}", batch=index)
-
-
-_log = logging.getLogger(__name__)
 
 
 class TimeWatch:

@@ -48,6 +48,8 @@ REPLICATION_IDLE_MS = 5_000
 REPLICATION_BACKOFF_MIN_MS = 50
 REPLICATION_BACKOFF_MAX_MS = 1_000
 """The longest pause between two attempts of a follower to reach its leader, or to follow one partition."""
+_log = logging.getLogger(__name__)
+_OTHER_ROLE = {StreamRole.LIVE: StreamRole.CATCH_UP, StreamRole.CATCH_UP: StreamRole.LIVE}
 
 
 def new_backoff() -> Backoff:
@@ -83,9 +85,6 @@ class WayToLeader:
     url: Callable[[], str]
     """The leader's URL by its Lease; raises BrokerUnreachableError where that is not known."""
     metrics: StreamMetrics
-
-
-_log = logging.getLogger(__name__)
 
 
 class FollowedStream:
@@ -337,9 +336,6 @@ def _refusal(status: int, said: Iterable[bytes]) -> HeadraceError:
     except ValueError:
         document = {}
     return from_problem(document if isinstance(document, dict) else {}, status)
-
-
-_OTHER_ROLE = {StreamRole.LIVE: StreamRole.CATCH_UP, StreamRole.CATCH_UP: StreamRole.LIVE}
 
 
 @dataclass(slots=True)

@@ -57,6 +57,7 @@ from headrace_broker.sessions.outgoing import OutgoingFrames, SessionReadAhead, 
 
 REPLICATION_WATERMARK_MS = 50
 """The longest time until a follower hears of a high watermark with which no batches come."""
+_log = logging.getLogger(__name__)
 
 
 class LogRead(NamedTuple):
@@ -230,9 +231,6 @@ class ServedChannel:
     def _tip(self) -> Tip:
         log = self.partition.log
         return Tip(log.log_start_offset, log.log_end_offset, self.partition.high_watermark)
-
-
-_log = logging.getLogger(__name__)
 
 
 class ServedStream:

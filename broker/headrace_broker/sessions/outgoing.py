@@ -35,6 +35,7 @@ SESSION_JOINED_BYTES = 64 << 10
 
 ROOM_S = 1.0
 """The longest time that a waiter for room in a budget waits before it looks again."""
+T = TypeVar("T")
 
 
 class FrameSource(Protocol):
@@ -205,9 +206,6 @@ class OutgoingFrames:
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
-
-
-T = TypeVar("T")
 
 
 class SessionReadAhead(Generic[T]):

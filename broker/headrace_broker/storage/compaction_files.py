@@ -40,6 +40,9 @@ from headrace_broker.storage.segment import delete_segment
 from headrace_broker.storage.segment_indexes import SegmentIndexes
 
 GO_ON: Final = b"go on\n"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 
 class Job(NamedTuple):
@@ -137,11 +140,6 @@ def parse_message(line: bytes) -> CompactorMessage:
 
 def _with_points(fields: dict[str, Any]) -> dict[str, Any]:
     return fields | {"points": tuple(CleanPoint(*each) for each in fields["points"])}
-
-
-CLEANED_SUFFIX: Final = ".cleaned"
-SWAP_SUFFIX: Final = ".swap"
-_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 
 class SegmentSpan(NamedTuple):

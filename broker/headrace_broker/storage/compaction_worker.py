@@ -61,6 +61,8 @@ _SAME_MAX = 1 << 16
 """The number of batches of a segment that are remembered instead of being written, in case all of it stays as it is."""
 PaceBytes = Callable[[int], None]
 """A function that is called with the number of bytes read, and may wait."""
+_NICENESS = 10
+_ENDED_FIRST = "1000"
 
 
 def compact(job: Job, pace: PaceBytes) -> Iterator[Cleaned | PassDone]:
@@ -200,10 +202,6 @@ def _header_at(window: memoryview, at: int, log: FileHandle, offset: Offset) -> 
 
 def _path(directory: Path, segment: ClosedSegment) -> Path:
     return directory / (segment_name(segment.base_offset) + LOG_SUFFIX)
-
-
-_NICENESS = 10
-_ENDED_FIRST = "1000"
 
 
 class ReadPace:

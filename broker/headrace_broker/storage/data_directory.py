@@ -58,6 +58,12 @@ from headrace_broker.storage.partition_store import PartitionDescription, Partit
 from headrace_broker.storage.threads import StorageThreads
 
 LOCK_FILE = "lock"
+_log = logging.getLogger(__name__)
+_DISK_FORMAT = 1
+KERNEL_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_UMASK: Final = 0o077
+_UMASK_OF_GROUP: Final = 0o007
+_OWNER_ALONE: Final = ~0o077
 
 
 class DataDirectoryInUseError(LocalError):
@@ -143,9 +149,6 @@ class EpochsSeen:
         self.create(self._path.parent)
 
 
-_log = logging.getLogger(__name__)
-
-
 class GivingAway:
     def __init__(self, root: Path) -> None:
         """Read the file. Blocks. Raises OSError."""
@@ -169,15 +172,10 @@ class GivingAway:
 
 
 _DISK, _INCARNATION, _BOOT_ID, _CLEAN_STOP = "disk.json", "incarnation", "boot-id", "clean-stop"
-_DISK_FORMAT = 1
 _MAY_BE_THERE: Final = frozenset(
     {LOCK_FILE, EPOCHS_SEEN_FILE, EPOCHS_SEEN_FILE + TEMPORARY_SUFFIX, _DISK + TEMPORARY_SUFFIX, "lost+found"}
 )
 """The names that may be in a directory that becomes a data directory."""
-KERNEL_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_UMASK: Final = 0o077
-_UMASK_OF_GROUP: Final = 0o007
-_OWNER_ALONE: Final = ~0o077
 
 
 class NotADataDirectoryError(LocalError):

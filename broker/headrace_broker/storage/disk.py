@@ -45,6 +45,9 @@ _FOLDERS: Final = frozenset({"partitions", "orphaned", ".trash"})
 
 TEMPORARY_SUFFIX: Final = ".new"
 """The suffix of a file that was not finished before a crash: it is removed on open."""
+BALLAST_FILE: Final = "ballast"
+_BALLAST_ROOM: Final = 4
+"""The multiple of its size that the volume must have free before it is taken."""
 
 
 class NotCachedError(Exception):
@@ -252,11 +255,6 @@ def _file_size(entry: os.DirEntry[str]) -> int:
         return entry.stat(follow_symlinks=False).st_size
     except FileNotFoundError:
         return 0
-
-
-BALLAST_FILE: Final = "ballast"
-_BALLAST_ROOM: Final = 4
-"""The multiple of its size that the volume must have free before it is taken."""
 
 
 class Ballast:

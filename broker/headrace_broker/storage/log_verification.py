@@ -26,6 +26,8 @@ from headrace_broker.storage.threads import StorageThreads
 
 VERIFY_CHUNK_BYTES = 1 << 20
 """The size of the pieces in which a closed segment is read, or that of one batch that is larger."""
+Pace = Callable[[int], Awaitable[None]]
+"""A function that is called with the number of bytes read, and may wait."""
 
 
 class Damage(NamedTuple):
@@ -86,10 +88,6 @@ class SegmentCheck:
         self.damage = Damage(
             place, f"{shown(segment.log.path)}, position {self._position}, offset {place.offset}: {reason}"
         )
-
-
-Pace = Callable[[int], Awaitable[None]]
-"""A function that is called with the number of bytes read, and may wait."""
 
 
 class LogVerification:

@@ -54,6 +54,8 @@ from headrace_broker.storage.segment_indexes import walk_batches
 
 DESCRIPTION_FILE: Final = "partition.json"
 _DESCRIPTION_FORMAT = 1
+_ORPHANED_SINCE: Final = "orphaned-since"
+_LOOKS: Final = 3
 
 
 def directory_name(key: PartitionKey) -> str:
@@ -148,10 +150,6 @@ def _follow_batches(scan: TailScan, directory: Path, facts: SegmentFacts, positi
             is_cut = limit is not None and header.base_offset >= limit
             if is_cut or at + header.batch_bytes > facts.size_bytes or not scan.follow(header):
                 return
-
-
-_ORPHANED_SINCE: Final = "orphaned-since"
-_LOOKS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ RECOVERY_CHUNK_BYTES = 4 << 20
 PRODUCERS_REBUILD_BYTES = 64 << 20
 """The bytes of the newest log below the recovery point that are read where the snapshot of a log's producers is
 lost."""
+_UNFINISHED_SUFFIXES: Final = (TEMPORARY_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
 class ProducerSnapshot:
@@ -88,9 +89,6 @@ def _batch_at(directory: Path, base_offset: Offset, position: int) -> int:
     except DamagedIndexError:
         return 0
     return entry.position if entry is not None else 0
-
-
-_UNFINISHED_SUFFIXES: Final = (TEMPORARY_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)

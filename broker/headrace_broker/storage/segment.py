@@ -42,6 +42,8 @@ from headrace_broker.storage.segment_indexes import SegmentIndexes, rebuild_inde
 
 _APPENDING = os.O_RDWR | os.O_APPEND
 _SERIALS = itertools.count()
+_WALKED_BYTES = 4 * INDEX_INTERVAL_BYTES
+"""The length of a run below which it is walked from its start: that is faster than a search in the index."""
 
 
 class Segment:
@@ -173,10 +175,6 @@ def segments_in(directory: Path) -> list[SegmentFacts]:
         found = [(parse_log_name(entry.name), entry) for entry in entries if entry.name.endswith(LOG_SUFFIX)]
         segments = [SegmentFacts(base, entry.stat().st_size) for base, entry in found if base is not None]
     return sorted(segments, key=lambda segment: segment.base_offset)
-
-
-_WALKED_BYTES = 4 * INDEX_INTERVAL_BYTES
-"""The length of a run below which it is walked from its start: that is faster than a search in the index."""
 
 
 class SegmentView(NamedTuple):

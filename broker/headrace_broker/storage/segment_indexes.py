@@ -43,6 +43,7 @@ from headrace_broker.storage.disk import (
 
 _WINDOW_BYTES = INDEX_INTERVAL_BYTES + BATCH_HEADER_BYTES
 """The size of one read, which takes a walker from an index entry to where the next one may be."""
+Entry = TypeVar("Entry", OffsetEntry, TimeEntry)
 
 
 def walk_batches(log: FileHandle, read: ReadAt, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -69,9 +70,6 @@ def _unpack_header(window: bytes | bytearray | memoryview, at: int, log: FileHan
     if header.is_heartbeat:
         raise CorruptLogError(f"{shown(log.path)} is damaged at position {position}: a heartbeat, which no log holds")
     return header
-
-
-Entry = TypeVar("Entry", OffsetEntry, TimeEntry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from headrace_broker.storage.segment_indexes import walk_batches
 from headrace_broker.storage.threads import OpenSegments
 
 _AFTER_ALL_TIMES_MS = (1 << 63) - 1
+logger = logging.getLogger(__name__)
 
 
 class _Running(NamedTuple):
@@ -384,9 +385,6 @@ class SegmentSet:
     def let_go(self, base: Offset) -> None:
         """Let go of a closed segment that has not been read for longest."""
         self._closed.pop(base, None)
-
-
-logger = logging.getLogger(__name__)
 
 
 class ClosedSegmentTimes:

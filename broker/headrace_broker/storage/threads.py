@@ -30,6 +30,8 @@ READ_THREADS_MAX = 8
 _FILES_SHARE = 12
 """The share of descriptors for a segment: it is three files, and a quarter of all descriptors are for closed segments
 at most."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Owner(Protocol):
@@ -60,10 +62,6 @@ class OpenSegments:
             former = log()
             if former is not None:
                 former.let_go(gone)
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class StorageThreads:

@@ -37,6 +37,11 @@ FETCH_SILENT_MS = 3_000
 """A consumer looks up the leader again after so long a silence; a leader with no news is silent for up to 10 s."""
 SESSION_SILENCE_MS_MAX = 25_000
 """A session in which the broker sends nothing for longer is dead: a live broker sends a sign of life every 10 s."""
+S = TypeVar("S")
+"""The stream that a face sends by."""
+Asked: TypeAlias = tuple[bool, Answered | None, S, bytes]
+"""The outcome of an ask: whether it is taken (else the channel was closed), the answer where it was there already, the
+stream, and the bytes to send by it, often none. It is a tuple because one is made for each ask."""
 
 
 @dataclass(slots=True, eq=False)
@@ -160,14 +165,6 @@ class FetchSession(LeaderSession[FetchChannel, Answered]):
                 self._outgoing += Credit(channel.number, channel.uncredited_bytes).pack()
                 channel.uncredited_bytes = 0
         return Answered(ask, outcome)
-
-
-S = TypeVar("S")
-"""The stream that a face sends by."""
-
-Asked: TypeAlias = tuple[bool, Answered | None, S, bytes]
-"""The outcome of an ask: whether it is taken (else the channel was closed), the answer where it was there already, the
-stream, and the bytes to send by it, often none. It is a tuple because one is made for each ask."""
 
 
 class FetchChannels(Generic[S]):

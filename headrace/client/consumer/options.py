@@ -33,6 +33,8 @@ RAISE, EARLIEST, LATEST = "raise", "earliest", "latest"
 SKIP = "skip"
 """The other value of `on_unreadable`, beside RAISE."""
 Partitions: TypeAlias = Iterable[Place] | Mapping[str, Iterable[int]] | None
+Callback: TypeAlias = Callable[[list[TopicPartition]], Any] | None
+"""A callback of a consumer; that of an `AsyncConsumer` may be a coroutine function."""
 
 
 def check_topics(topics: Sequence[str]) -> None:
@@ -155,10 +157,6 @@ def check_within(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPar
                 f"offset {positions[place]} of {place} is not there yet: its next record will have {end}; read from"
                 " there, or from 'earliest' or 'latest'"
             )
-
-
-Callback: TypeAlias = Callable[[list[TopicPartition]], Any] | None
-"""A callback of a consumer; that of an `AsyncConsumer` may be a coroutine function."""
 
 
 @dataclass(frozen=True, slots=True)

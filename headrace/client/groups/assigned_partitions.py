@@ -38,6 +38,11 @@ from headrace.core.limits import (
 )
 from headrace.core.types import Offset, PartitionKey, TopicUid
 
+TAKEN_AWAY = (UnknownTopicError, UnknownPartitionError, StaleTopicError)
+"""The errors of a topic that was deleted, or created again: the group will take it away."""
+Found = Mapping[TopicPartition, int | HeadraceError]
+"""The offsets that were looked up, or the errors."""
+
 
 @dataclass(slots=True)
 class Presence:
@@ -177,10 +182,6 @@ def _checked_offset(place: TopicPartition, offset: int) -> int:
     return check_offset(f"the offset of {place}", offset)
 
 
-TAKEN_AWAY = (UnknownTopicError, UnknownPartitionError, StaleTopicError)
-"""The errors of a topic that was deleted, or created again: the group will take it away."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Given:
     """Partitions to be looked up and then read."""
@@ -194,10 +195,6 @@ class Beginning(NamedTuple):
     offset: int
     committed: int | None
     end: int | None
-
-
-Found = Mapping[TopicPartition, int | HeadraceError]
-"""The offsets that were looked up, or the errors."""
 
 
 class GivenTopic(NamedTuple):

@@ -29,6 +29,7 @@ from headrace.core.records.header import NO_PRODUCER, NOT_IDEMPOTENT, SEQUENCES,
 
 _EPOCH_MAX: Final = (1 << 15) - 1
 _IDS: Final = 1 << 63
+Rows = TypeVar("Rows", bound=RowBatch)
 
 
 @dataclass(slots=True)
@@ -58,9 +59,6 @@ class Sequences:
     def _has(self, numbers: ProducerNumbers) -> bool:
         """Return whether the numbers are of the present epoch."""
         return numbers.producer_id == self.producer_id and numbers.producer_epoch == self.epoch
-
-
-Rows = TypeVar("Rows", bound=RowBatch)
 
 
 @dataclass(slots=True)

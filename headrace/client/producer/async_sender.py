@@ -33,6 +33,7 @@ from headrace.core.errors import HeadraceError, LocalError, StalledError
 from headrace.core.limits import CLIENT_STALL_CHECK_MS, LEADER_SEARCH_MS
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 class AsyncDelivery(asyncio.Future[T]):
@@ -96,9 +97,6 @@ class LoopRows(RowBatch):
 
     def overlooked(self) -> int:
         return sum(delivery.is_overlooked for delivery in self.deliveries)
-
-
-_log = logging.getLogger(__name__)
 
 
 class AsyncSender(SendErrands[AsyncBrokers, LoopRows]):

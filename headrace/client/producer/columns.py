@@ -43,6 +43,7 @@ _BLOCK_ROWS = 1 << 14
 """The number of rows whose sizes are computed together: they stay in the processor's cache."""
 _MOMENTS = (date, np.datetime64)
 """The types of moments. A date alone is refused: it does not say where on Earth that day is."""
+_END = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +287,6 @@ def _ends(column: Any) -> memoryview | None:
     if column.null_count == len(column):
         return None
     return memoryview(column.buffers()[1]).cast("B").cast("i")[column.offset :]
-
-
-_END = object()
 
 
 def is_iterated(column: Any) -> bool:

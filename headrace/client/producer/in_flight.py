@@ -52,6 +52,8 @@ FAILED_BATCHES_KEPT_MAX = 100
 
 
 _log = logging.getLogger("headrace.client")
+_LEAVE_OPEN = (NotLeaderError, StorageFailedError, RequestTimedOutError)
+_MISNUMBERED = (OutOfOrderSequenceError, FencedProducerError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +118,11 @@ class Refused(NamedTuple):
 
 Outcome: TypeAlias = Arrived | Refused
 
-_LEAVE_OPEN = (NotLeaderError, StorageFailedError, RequestTimedOutError)
-
 
 def leaves_open(error: HeadraceError) -> bool:
     """Return whether a batch with this error may be written all the same (docs/protocol.md, "Problems")."""
     is_brokers = isinstance(error, RemoteError) and type(error) is not RemoteError
     return not is_brokers or isinstance(error, _LEAVE_OPEN)
-
-
-_MISNUMBERED = (OutOfOrderSequenceError, FencedProducerError)
 
 
 @dataclass(frozen=True, slots=True)

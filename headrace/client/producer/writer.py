@@ -72,6 +72,10 @@ Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 """The user's function: `partitioner(topic, key, value, partition_count)` gives the partition's number."""
 
 _partition_for_key = lru_cache(maxsize=PARTITION_CACHE_KEYS_MAX)(partition_for_key)
+Acks: TypeAlias = Literal["all", "1", "0"] | int
+CompressionName: TypeAlias = Literal["none", "lz4", "zstd"]
+_ACKS: Final = ("all", "1", "0")
+_log = logging.getLogger(__name__)
 
 
 class Partitioning:
@@ -145,10 +149,7 @@ class Partitioning:
         return partition
 
 
-Acks: TypeAlias = Literal["all", "1", "0"] | int
-CompressionName: TypeAlias = Literal["none", "lz4", "zstd"]
 _COMPRESSIONS: Final[Mapping[str, Compression]] = {c.name.lower(): c for c in Compression}
-_ACKS: Final = ("all", "1", "0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +217,6 @@ def _check_fits(single: Any, what: str, layout: TopicLayout, compression: Compre
             " split it, or raise spec.maxMessageBytes of the topic",
             limit=layout.max_message_bytes,
         )
-
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

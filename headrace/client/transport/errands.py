@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 Errand: TypeAlias = Generator[Any, Any, T]
 """A generator that yields `Step`s, and returns the errand's result."""
+B = TypeVar("B", bound="BrokerErrands")
+"""The face of an errand's owner."""
 
 
 class Step(ABC):
@@ -164,10 +166,6 @@ class Listener(Protocol):
 
     def cancelled(self, session: Any) -> None:
         """Hear that the task that reads the stream was cancelled from outside."""
-
-
-B = TypeVar("B", bound="BrokerErrands")
-"""The face of an errand's owner."""
 
 
 def alone(lock: Any, errand: Errand[T]) -> Errand[T]:

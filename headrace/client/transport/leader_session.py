@@ -26,6 +26,11 @@ from headrace.core.frames.frame import STREAM, Frame
 from headrace.core.frames.session_messages import FROM_BROKERS, BrokerMessage, ChannelClosed, Failed, Heartbeat
 from headrace.http2.exchange import Response
 
+Newest: TypeAlias = Callable[[str], TopicLayout | None]
+"""The look-up of a topic's newest layout; None: the topic is not known."""
+N = TypeVar("N")
+"""The news of a session: an outcome that the client must hear of."""
+
 
 class Channel(Protocol):
     number: int
@@ -34,11 +39,7 @@ class Channel(Protocol):
     """The epoch in which the broker was to lead when the channel was opened."""
 
 
-Newest: TypeAlias = Callable[[str], TopicLayout | None]
-"""The look-up of a topic's newest layout; None: the topic is not known."""
 C = TypeVar("C", bound=Channel)
-N = TypeVar("N")
-"""The news of a session: an outcome that the client must hear of."""
 
 
 class LeaderSession(ABC, Generic[C, N]):

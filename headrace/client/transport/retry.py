@@ -41,6 +41,16 @@ TROUBLE_INTERVAL_MS = 5_000
 
 
 _log = logging.getLogger("headrace.client")
+_LAYOUT_CHANGED = (
+    NotLeaderError,
+    FencedEpochError,
+    StaleTopicError,
+    PartitionOfflineError,
+    NotReadyError,
+    StorageFailedError,
+    BrokerUnreachableError,
+)
+"""The errors after which the topic's metadata is read again: another broker may lead by now."""
 
 
 @dataclass(slots=True)
@@ -74,18 +84,6 @@ class Trouble:
             return None
         told[what] = told[why] = now_ms
         return f"{what}: {why}; {then}"
-
-
-_LAYOUT_CHANGED = (
-    NotLeaderError,
-    FencedEpochError,
-    StaleTopicError,
-    PartitionOfflineError,
-    NotReadyError,
-    StorageFailedError,
-    BrokerUnreachableError,
-)
-"""The errors after which the topic's metadata is read again: another broker may lead by now."""
 
 
 @dataclass(frozen=True, slots=True)

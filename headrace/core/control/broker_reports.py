@@ -31,6 +31,8 @@ from headrace.core.types import (
     TopicUid,
 )
 
+_ASKED = {"topicUid", "partition", "leaderEpoch", "partitionEpoch"}
+
 
 class Epochs(NamedTuple):
     leader_epoch: LeaderEpoch
@@ -164,7 +166,6 @@ def _log(entry: Mapping[str, Any], known: Epochs) -> HeldLog:
     )
 
 
-_ASKED = {"topicUid", "partition", "leaderEpoch", "partitionEpoch"}
 _INT32_MAX, _INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 

@@ -20,6 +20,14 @@ from headrace.core.types import BrokerId
 GROUP_EVENT_INTERVAL_MS = 30_000
 """The shortest time between two Events of one kind for each group: a group that rebalances all the time is one
 Event."""
+_LISTED_MAX: Final = 10
+"""The number of partitions that a message names; the rest is counted."""
+_REASONS: Final = {
+    ChangeKind.ELECTED: "LeaderElected",
+    ChangeKind.MOVED: "LeaderMoved",
+    ChangeKind.RETURNED: "LeaderReturned",
+}
+_LOSSES: Final = {ChangeKind.ELECTED_UNCLEANLY: "UncleanLeaderElection", ChangeKind.RESORTED: "RecordsMayBeLost"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +111,6 @@ def _of_pausing(condition: Condition, before: Mapping[str, Any], *, switched: bo
 
 def _rfc3339(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-_LISTED_MAX: Final = 10
-"""The number of partitions that a message names; the rest is counted."""
-_REASONS: Final = {
-    ChangeKind.ELECTED: "LeaderElected",
-    ChangeKind.MOVED: "LeaderMoved",
-    ChangeKind.RETURNED: "LeaderReturned",
-}
-_LOSSES: Final = {ChangeKind.ELECTED_UNCLEANLY: "UncleanLeaderElection", ChangeKind.RESORTED: "RecordsMayBeLost"}
 
 
 def announce(changes: Sequence[Change]) -> tuple[Notice, ...]:

@@ -39,6 +39,7 @@ from headrace.core.types import BrokerId, LeaderEpoch, PartitionId, Seat
 
 _TOLD_MAX = 3
 """The number of mistakes that one message names."""
+_EXAMPLE = '{"0": 2}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,6 @@ def preference_of(topic: Topic, states: Sequence[PartitionState]) -> Preference:
     found = {name: _problem(name, broker, targets) for name, broker in asked.items() if name not in awaited}
     wanted = {PartitionId(int(name)): BrokerId(asked[name]) for name, problem in found.items() if not problem}
     return Preference(wanted, tuple(filter(None, found.values())))
-
-
-_EXAMPLE = '{"0": 2}'
 
 
 def _problem(name: str, broker: object, targets: Mapping[str, Sequence[BrokerId]]) -> str:

@@ -49,6 +49,10 @@ away."""
 
 
 _CAUSE_LENGTH_MAX = 300
+Answer: TypeAlias = Any | HeadraceError
+"""A JSON body, or the reason why there is none."""
+_NUMBER = 0
+"""The number of requests: the broker that takes one gives it its own."""
 
 
 class Result(Enum):
@@ -83,8 +87,6 @@ class ErrandVerdict:
 DONE = ErrandVerdict(Result.DONE, "Done")
 
 
-Answer: TypeAlias = Any | HeadraceError
-"""A JSON body, or the reason why there is none."""
 Errand: TypeAlias = Generator[Sequence[GroupCall], Sequence[Answer], ErrandVerdict]
 _NOTHING = ErrandVerdict(
     Result.REFUSED,
@@ -92,8 +94,6 @@ _NOTHING = ErrandVerdict(
     "the group has no offsets of any topic that is there: name `topics`, from which it is to begin there; else the"
     " reset waits until it has some, and is empty",
 )
-_NUMBER = 0
-"""The number of requests: the broker that takes one gives it its own."""
 
 
 class Wish(NamedTuple):

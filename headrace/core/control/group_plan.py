@@ -41,6 +41,8 @@ _NO_RESET = (
     " resetOffsets out"
 )
 _OURS = (ConditionType.READY, ConditionType.PAUSED, ConditionType.OFFSETS_RESET)
+_WAITED_SHARE = 8
+"""The share of writes, one in so many, for groups whose turn did not come before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +221,6 @@ def _notices(conditions: Sequence[Condition], previous: Mapping[str, Mapping[str
 def _reset_of(condition: Condition) -> str:
     """Return the reset of a condition: another reset, or another reason to wait with it, is news."""
     return f"{condition.message.split(' ')[0]} {condition.reason}"
-
-
-_WAITED_SHARE = 8
-"""The share of writes, one in so many, for groups whose turn did not come before."""
 
 
 @dataclass(frozen=True, slots=True)

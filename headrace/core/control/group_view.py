@@ -30,6 +30,8 @@ _LOST = (
 )
 Shapes = Mapping[str, Mapping[str, TopicShape]]
 """The topics by namespace and name."""
+PAUSE_MS_MAX: Final = RECONCILE_RESYNC_MS
+_DOUBLINGS_MAX: Final = (PAUSE_MS_MAX // RECONCILE_INTERVAL_MS_MIN).bit_length()
 
 
 def coordinated_in(groups: Iterable[ConsumerGroup], cluster: str) -> list[ConsumerGroup]:
@@ -139,10 +141,6 @@ def _missing(topic: Topic | None, view: GroupView) -> str:
     if not view.observed.in_state(BrokerState.READY):
         return f"{OFFSETS_TOPIC} cannot be made before a broker is ready: start one"
     return f"{OFFSETS_TOPIC} is about to be made"
-
-
-PAUSE_MS_MAX: Final = RECONCILE_RESYNC_MS
-_DOUBLINGS_MAX: Final = (PAUSE_MS_MAX // RECONCILE_INTERVAL_MS_MIN).bit_length()
 
 
 @dataclass(slots=True)

@@ -32,6 +32,8 @@ from headrace.core.resources.partition_set import PartitionSet, PartitionState
 from headrace.core.resources.topic import Topic, TopicSpec
 from headrace.core.types import BrokerId, LeaderEpoch, PartitionKey
 
+Questions: TypeAlias = Mapping[BrokerId, Mapping[PartitionKey, Epochs]]
+
 
 def questions(topics: Iterable[Topic], observed: Observed) -> Mapping[BrokerId, Mapping[PartitionKey, Epochs]]:
     """Return the questions to each broker before the next plan."""
@@ -128,9 +130,6 @@ def _loss(spec: TopicSpec, state: PartitionState, best: BrokerId, logs: Mapping[
         f"no log of those in sync is intact ({damages}): broker {best} leads with the greatest log of {whom},"
         f" {holds}; acknowledged records beyond that are lost"
     )
-
-
-Questions: TypeAlias = Mapping[BrokerId, Mapping[PartitionKey, Epochs]]
 
 
 class PromiseRequests:

@@ -35,6 +35,9 @@ from headrace.core.types import BrokerId, LeaderEpoch, PartitionEpoch, Partition
 
 Replicas: TypeAlias = tuple[BrokerId, ...]
 """The brokers of one partition; the first is the preferred leader."""
+_UNEVEN = 2
+"""The difference that moving one replica lowers; one of 1 would only change sides."""
+_NO_GAIN = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +127,6 @@ def ranked(candidates: Sequence[Candidate], others: Load) -> list[Candidate]:
     return sorted(by_load, key=lambda c: (turns[c.broker], zone_order[c.zone]))
 
 
-_UNEVEN = 2
-"""The difference that moving one replica lowers; one of 1 would only change sides."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ground:
     """The brokers on which replicas may stand."""
@@ -161,9 +160,6 @@ class _Relief(NamedTuple):
     replicas: Replicas
     gain: tuple[int, int, int]
     """The pairs that no longer share a zone, then how much more the giver held, then how much more it was preferred."""
-
-
-_NO_GAIN = (0, 0, 0)
 
 
 def refit(current: Replicas, replication: int, ground: Ground, load: Load) -> Replicas:

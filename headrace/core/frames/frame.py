@@ -29,6 +29,9 @@ _HEAD = struct.Struct("<BBHIIi4q")
 
 Buffer = bytes | bytearray | memoryview
 M = TypeVar("M")
+_LENGTH_AT = 8
+_ZEROS = (0, 0, 0, 0)
+_NO_STATUS = 500
 
 
 class Frame(NamedTuple):
@@ -79,11 +82,6 @@ def read_problem(payload: Iterable[memoryview]) -> HeadraceError:
     problem = read_object(payload)
     status = problem.get("status")
     return from_problem(problem, status if isinstance(status, int) else _NO_STATUS)
-
-
-_LENGTH_AT = 8
-_ZEROS = (0, 0, 0, 0)
-_NO_STATUS = 500
 
 
 class FrameReader:

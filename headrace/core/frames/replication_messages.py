@@ -41,6 +41,7 @@ REPLICATION_SILENCE_MS_MAX = 2_500
 
 REPLICATION_MEDIA_TYPE: Final = "application/vnd.headrace.replication"
 """The content type of a replication stream's request and of its answer."""
+_GAP_MS = 2 * REPLICATION_TICK_MS
 
 
 class ReplicationKind(IntEnum):
@@ -309,9 +310,6 @@ FROM_LEADERS = MessageTable[LeaderMessage](
         ReplicationKind.HEARTBEAT: (0, LeaderHeartbeat.unpack),
     }
 )
-
-
-_GAP_MS = 2 * REPLICATION_TICK_MS
 
 
 class StreamSilence:

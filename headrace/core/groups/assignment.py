@@ -36,6 +36,12 @@ GROUP_TOPICS_MAX = 256
 name."""
 GROUP_PARTITIONS_MAX = 1 << 14
 """The number of partitions that one group consumes: a whole assignment fits into one batch of the offsets topic."""
+Partitions: TypeAlias = frozenset[PartitionKey]
+Assignment: TypeAlias = dict[MemberId, Partitions]
+"""The partitions of every member; no partition twice."""
+_NOTHING: Partitions = frozenset()
+Topics: TypeAlias = Mapping[str, TopicShape]
+Names: TypeAlias = Mapping[TopicUid, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +90,6 @@ def bounded(topics: Mapping[str, TopicShape]) -> dict[str, TopicShape]:
     return kept
 
 
-Partitions: TypeAlias = frozenset[PartitionKey]
-Assignment: TypeAlias = dict[MemberId, Partitions]
-"""The partitions of every member; no partition twice."""
-
-_NOTHING: Partitions = frozenset()
-
-
 class Subscriber(NamedTuple):
     """A member, as assignors see it."""
 
@@ -104,7 +103,6 @@ class Subscriber(NamedTuple):
 
 
 Subscribers: TypeAlias = Mapping[MemberId, Subscriber]
-Topics: TypeAlias = Mapping[str, TopicShape]
 
 
 def assign(assignor: Assignor, subscribers: Subscribers, topics: Topics) -> Assignment:
@@ -273,9 +271,6 @@ class _Shares:
             hop = hops[taker]
             self.by_member[taker].add(hop.topic, self.by_member[hop.giver].give(hop.topic))
             taker = hop.giver
-
-
-Names: TypeAlias = Mapping[TopicUid, str]
 
 
 class TopicPartitions(NamedTuple):

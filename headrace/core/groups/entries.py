@@ -32,6 +32,8 @@ from headrace.core.types import LeaderEpoch, Offset, PartitionKey
 
 Mark: TypeAlias = tuple[GroupEpoch, int]
 """The (epoch, revision) of a member."""
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +163,6 @@ class OffsetRecord(NamedTuple):
 Key: TypeAlias = GroupKey | MemberKey | TargetKey | CurrentKey | OffsetKey
 Entry: TypeAlias = GroupRecord | MemberRecord | TargetRecord | CurrentRecord | OffsetRecord
 """A value of None is a tombstone."""
-
-
-_K = TypeVar("_K")
-_V = TypeVar("_V")
 
 
 class Image:

@@ -53,6 +53,7 @@ COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX = 32 << 20
 """The same two bounds, of the records themselves: a follower that lags must not fill the leader's memory."""
 DELETED_TOPICS_REMEMBERED_MAX = 1024
 """For coordinators that begin after the deletion: more are forgotten with the age of their offsets."""
+GroupEffect: TypeAlias = MachineEffect[Entry, Reply, Notice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,6 @@ class TopicsListed:
 
 
 GroupEvent: TypeAlias = ForGroup | GroupConfigured | TopicsListed | TopicDeleted
-GroupEffect: TypeAlias = MachineEffect[Entry, Reply, Notice]
 
 
 class GroupMachine:

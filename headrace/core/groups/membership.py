@@ -47,6 +47,8 @@ GROUP_RETRY_MS_MAX = 2_000
 """The longest pause of a member between requests that are refused for now."""
 GROUP_LEAVE_MS_MAX = 5_000
 """The time in which a member tries to report that it leaves; later its session ends by itself."""
+_NOWHERE: Mark = (NO_GROUP_EPOCH, 0)
+_NOTHING: Partitions = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +157,6 @@ class Left:
 
 
 Effect: TypeAlias = Send | Assigned | Revoke | Lost | MembershipFailed | Left
-
-
-_NOWHERE: Mark = (NO_GROUP_EPOCH, 0)
-_NOTHING: Partitions = frozenset()
 
 
 class MemberPhase(StrEnum):

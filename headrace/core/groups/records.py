@@ -53,6 +53,10 @@ _OBJECT = 240
 _OFFSET = 70 + 3 * _NUMBER
 _BETWEEN = 6
 """The bytes of marks between one text or number and the next."""
+_VERSION = 1
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+"""The encoder, kept because making one takes as long as encoding a key. Text stays as it came: escaped it could be
+three times as long."""
 
 
 def records_bytes_max(entries: Iterable[Entry]) -> int:
@@ -104,12 +108,6 @@ def _partitions_bytes(partitions: Collection[PartitionKey], numbers: int) -> int
 
 def _texts(texts: Iterable[str]) -> int:
     return sum(len(encode_basestring(text).encode(errors="surrogatepass")) + _BETWEEN for text in texts)
-
-
-_VERSION = 1
-_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
-"""The encoder, kept because making one takes as long as encoding a key. Text stays as it came: escaped it could be
-three times as long."""
 
 
 def encode(entry: Entry) -> tuple[bytes, bytes | None]:

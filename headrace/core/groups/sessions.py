@@ -14,6 +14,8 @@ from headrace.core.limits import GROUP_HEARTBEAT_MS_MAX
 STATIC_SILENT_HEARTBEATS = 2
 """The number of missed heartbeats after which a static member may be replaced by another process of the same instance
 id."""
+NEVER: Final = 1 << 62
+"""A time later than any other."""
 
 
 class Silence(NamedTuple):
@@ -56,10 +58,6 @@ class MemberSession:
     @property
     def due_ms(self) -> int:
         return self.removed_ms if self.waiting is None else min(self.removed_ms, self.waiting.until_ms)
-
-
-NEVER: Final = 1 << 62
-"""A time later than any other."""
 
 
 class Sessions:

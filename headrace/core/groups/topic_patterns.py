@@ -37,6 +37,8 @@ _ESCAPED_SETS = {"d": frozenset(string.digits), "w": frozenset(string.ascii_lowe
 _REPEATED = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _MATCHED = 0
 """The state in which the whole name was read."""
+_State: TypeAlias = tuple[frozenset[str], tuple[int, ...]]
+"""A state: with a character of the set, or with none where the set is empty, matching goes on in all of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,6 @@ class _Repeat:
 
 
 _Node: TypeAlias = _Chars | _Sequence | _Choice | _Repeat
-_State: TypeAlias = tuple[frozenset[str], tuple[int, ...]]
-"""A state: with a character of the set, or with none where the set is empty, matching goes on in all of these."""
 
 
 class TopicPattern:

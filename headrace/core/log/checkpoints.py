@@ -24,6 +24,12 @@ from crc32c import crc32c
 from headrace.core.types import Incarnation, LeaderEpoch, Offset, PartitionId, PartitionKey, TopicUid
 
 _VERSION = "1"
+RECOVERY_POINT_FILE: Final = "recovery-point"
+HIGH_WATERMARK_FILE: Final = "high-watermark-checkpoint"
+LOG_START_FILE: Final = "log-start-checkpoint"
+CUT_AT_FILE: Final = "cut-at"
+VOID_BEFORE_FILE: Final = "void-before"
+EPOCHS_SEEN_FILE: Final = "epochs-seen"
 
 
 class DamagedFileError(Exception):
@@ -55,13 +61,6 @@ def unseal_integers(kind: str, content: bytes, count: int) -> list[int]:
     if len(numbers) != count:
         raise DamagedFileError(f"it holds {len(numbers)} numbers, not {count}")
     return numbers
-
-
-RECOVERY_POINT_FILE: Final = "recovery-point"
-HIGH_WATERMARK_FILE: Final = "high-watermark-checkpoint"
-LOG_START_FILE: Final = "log-start-checkpoint"
-CUT_AT_FILE: Final = "cut-at"
-VOID_BEFORE_FILE: Final = "void-before"
 
 
 class LogPoint(NamedTuple):
@@ -113,9 +112,6 @@ def format_void_before(incarnation: Incarnation) -> bytes:
 def parse_void_before(content: bytes) -> Incarnation:
     """Parse the file. Raises DamagedFileError."""
     return Incarnation(unseal_integers(VOID_BEFORE_FILE, content, 1)[0])
-
-
-EPOCHS_SEEN_FILE: Final = "epochs-seen"
 
 
 def raised(

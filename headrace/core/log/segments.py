@@ -35,6 +35,10 @@ INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 
 _DIGITS = 20
+_CHECKSUM = struct.Struct("<I")
+BEFORE_ALL_TIMES_MS: Final = -(1 << 63)
+"""The greatest time of no record at all."""
+Entry = TypeVar("Entry")
 
 
 def segment_name(base_offset: Offset) -> str:
@@ -102,14 +106,8 @@ def roll_reason(growth: Growth, config: LogConfig) -> str:
 
 
 _OFFSET_ENTRY, _TIME_ENTRY = struct.Struct("<III"), struct.Struct("<qII")
-_CHECKSUM = struct.Struct("<I")
 OFFSET_ENTRY_BYTES: Final = _OFFSET_ENTRY.size
 TIME_ENTRY_BYTES: Final = _TIME_ENTRY.size
-
-BEFORE_ALL_TIMES_MS: Final = -(1 << 63)
-"""The greatest time of no record at all."""
-
-Entry = TypeVar("Entry")
 
 
 class DamagedIndexError(Exception):

@@ -50,6 +50,8 @@ _TIME_BUFFER = 7
 STORED_AS_IS: Final = -1
 """The number in place of a decompressed length: the buffer would not have shrunk and is not compressed."""
 _ARROW_CODECS = {0: Compression.LZ4, 1: Compression.ZSTD}
+TIME_BYTES: Final = _I64.size
+_CODECS: Final = {Compression.LZ4: "lz4", Compression.ZSTD: "zstd"}
 
 
 class _Table(NamedTuple):
@@ -258,10 +260,6 @@ def _claimed_bytes(message: ArrowMessage, body: memoryview, buffers: list[tuple[
             raise CorruptBatchError(f"a compressed buffer of {size} bytes claims {claimed} bytes once decompressed")
         total += size if claimed == STORED_AS_IS else claimed
     return total
-
-
-TIME_BYTES: Final = _I64.size
-_CODECS: Final = {Compression.LZ4: "lz4", Compression.ZSTD: "zstd"}
 
 
 class RecordTimes(NamedTuple):

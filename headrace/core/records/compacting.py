@@ -39,6 +39,13 @@ COMPACTED_BATCH_BYTES = 1 << 20
 
 _KEY_BYTES_MAX = 64
 _NEVER = -1
+_NO_KEY: Any = None
+Batch = Sequence[bytes | memoryview]
+"""One batch, as buffers to be written one after the other; the header stands in the first one."""
+_SPAN_MAX = 1 << 31
+"""The number of offsets in one batch: deltas have 31 bits."""
+_NO_RECORDS = record_columns([], timestamps_ms=0)
+_NO_OFFSETS = np.empty(0, np.int64)
 
 
 class LatestRecords:
@@ -74,9 +81,6 @@ class LatestRecords:
         return np.asarray(~later, np.bool_)
 
 
-_NO_KEY: Any = None
-
-
 def _bounded(keys: pa.Array) -> Iterable[Any]:
     """Yield the keys, and None where there is none."""
     entries: list[Any] = keys.to_pylist()
@@ -87,13 +91,6 @@ def _bounded(keys: pa.Array) -> Iterable[Any]:
 
 def _digest(key: bytes) -> bytes:
     return blake2b(key).digest() + b"\0"  # It is one byte longer than any key that is not digested.
-
-
-Batch = Sequence[bytes | memoryview]
-"""One batch, as buffers to be written one after the other; the header stands in the first one."""
-
-_SPAN_MAX = 1 << 31
-"""The number of offsets in one batch: deltas have 31 bits."""
 
 
 class ProducersLast:
@@ -289,7 +286,3 @@ class BatchCompactor:
         tally.records_after += int(kept.sum())
         tally.without_key += keys.null_count
         return kept
-
-
-_NO_RECORDS = record_columns([], timestamps_ms=0)
-_NO_OFFSETS = np.empty(0, np.int64)

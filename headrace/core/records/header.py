@@ -46,6 +46,13 @@ SEQUENCES: Final = 1 << 31
 """The count of sequence numbers of a producer in one partition: after the last one comes 0 again."""
 NO_PRODUCER: Final = -1
 """The `producer_id`, `producer_epoch` and `base_sequence` of a producer that is not idempotent."""
+_LAYOUT = struct.Struct("<qiIBBHIHhiiiqqq")
+_STAMPED = struct.Struct("<qiIBB")
+_STAMP = struct.Struct("<qi")
+_CHECKSUM = struct.Struct("<H")
+_OFFSET_MAX = (1 << 63) - 1
+_LENGTHS: Final = struct.Struct("<12xI16xi28x")
+"""The `batch_bytes` and `record_count` of a header; as long as one."""
 
 
 class ProducerNumbers(NamedTuple):
@@ -57,12 +64,6 @@ class ProducerNumbers(NamedTuple):
 
 
 NOT_IDEMPOTENT: Final = ProducerNumbers(NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
-
-_LAYOUT = struct.Struct("<qiIBBHIHhiiiqqq")
-_STAMPED = struct.Struct("<qiIBB")
-_STAMP = struct.Struct("<qi")
-_CHECKSUM = struct.Struct("<H")
-_OFFSET_MAX = (1 << 63) - 1
 
 
 class Compression(IntEnum):
@@ -205,10 +206,6 @@ def _broken_count_rule(header: BatchHeader) -> str:
             " the offsets after them must fit 63 bits"
         )
     return ""
-
-
-_LENGTHS: Final = struct.Struct("<12xI16xi28x")
-"""The `batch_bytes` and `record_count` of a header; as long as one."""
 
 
 class BatchRun(NamedTuple):

@@ -41,6 +41,15 @@ JsonTree: TypeAlias = Any
 
 _SCALARS: Final[dict[object, str]] = {None: "null", True: "true", False: "false"}
 _BRACKETS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
+ValueFormat = Literal["text", "json"]
+"""The form in which values come out: as strings, or as the JSON that they are."""
+_RECORD_FIELDS: Final = frozenset({"key", "keyBase64", "value", "valueBase64", "timestamp", "headers"})
+_PRINTED_FIELDS: Final = _RECORD_FIELDS | {"topic", "partition", "offset"}
+_HEADER_FIELDS: Final = frozenset({"name", "value", "valueBase64"})
+_TIMESTAMP_MAX: Final = (1 << 63) - 1
+_TIMESTAMP_DIGITS: Final = 19
+_SHOWN_CHARACTERS: Final = 60
+_UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def parse_json(text: str) -> JsonTree:
@@ -87,18 +96,6 @@ _DECODER: Final = json.JSONDecoder(
     parse_constant=_not_json,
     object_pairs_hook=tuple,
 )
-
-
-ValueFormat = Literal["text", "json"]
-"""The form in which values come out: as strings, or as the JSON that they are."""
-
-_RECORD_FIELDS: Final = frozenset({"key", "keyBase64", "value", "valueBase64", "timestamp", "headers"})
-_PRINTED_FIELDS: Final = _RECORD_FIELDS | {"topic", "partition", "offset"}
-_HEADER_FIELDS: Final = frozenset({"name", "value", "valueBase64"})
-_TIMESTAMP_MAX: Final = (1 << 63) - 1
-_TIMESTAMP_DIGITS: Final = 19
-_SHOWN_CHARACTERS: Final = 60
-_UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def parse_json_records(body: bytes, *, now_ms: int) -> list[RecordContent]:

@@ -59,6 +59,9 @@ from headrace.core.replication.seats import SeenEpochs
 from headrace.core.resources.partition_set import PartitionState
 from headrace.core.types import LeaderEpoch, Offset, Seat
 
+FIRST: Final = Offset(0)
+"""The offset where a log begins that never held anything."""
+
 
 @dataclass(frozen=True, slots=True)
 class AskAgain:
@@ -87,10 +90,6 @@ class BeginAnew:
 
     offset: Offset
     reason: str
-
-
-FIRST: Final = Offset(0)
-"""The offset where a log begins that never held anything."""
 
 
 def question(epochs: LeaderEpochs, log_end: Offset, leader_epoch: LeaderEpoch) -> LeaderEpoch | None:

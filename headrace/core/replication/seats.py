@@ -34,6 +34,7 @@ from headrace.core.types import (
 
 NO_LIFE: Final = Incarnation(0)
 """The incarnation before the first life of every broker."""
+Seen = Mapping[PartitionKey, LeaderEpoch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +231,6 @@ class SeenEpochs:
         if state.leader is not None or state.leader_epoch > self.last:
             self._led_by = state.leader
         self.last = state.leader_epoch
-
-
-Seen = Mapping[PartitionKey, LeaderEpoch]
 
 
 def may_act_on(state: PartitionState, me: BrokerId, seen: LeaderEpoch) -> bool:

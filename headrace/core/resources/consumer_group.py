@@ -34,6 +34,9 @@ GROUP_SESSION_MS_MIN = 1_000
 GROUP_SESSION_MS_MAX = 1_800_000
 """The session time above which larger values of `spec.sessionTimeout` count as this: no member heartbeats seldom or
 without a pause."""
+AUTO_CREATED_LABEL = "headrace.io/auto-created"
+"""The label of a ConsumerGroup that no user asked for: it goes when its group does."""
+GROUP_FINALIZER = "headrace.io/group"
 
 
 def parse_moment_ms(text: str) -> int:
@@ -174,12 +177,6 @@ class ConsumerGroupStatus:
 
 def _shares(raw: Iterable[Object]) -> tuple[TopicShare, ...]:
     return tuple(TopicShare(each["topic"], tuple(map(PartitionId, each["partitions"]))) for each in raw)
-
-
-AUTO_CREATED_LABEL = "headrace.io/auto-created"
-"""The label of a ConsumerGroup that no user asked for: it goes when its group does."""
-
-GROUP_FINALIZER = "headrace.io/group"
 
 
 class Fault(NamedTuple):

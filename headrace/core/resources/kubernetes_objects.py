@@ -18,6 +18,8 @@ POD_SELECTOR = "apps.kubernetes.io/pod-index"
 """A label that every Pod of a StatefulSet has (Kubernetes 1.28), and no other."""
 _CONTAINER = "broker"
 _ENDED = ("Failed", "Succeeded")
+BOOTSTRAP_PORT_NAME: Final = "http"
+BOOTSTRAP_PORT: Final = 9701
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +92,6 @@ class Secret:
         except ValueError:
             raise InvalidResourceError(f"Secret {metadata.name}: data must be base64") from None
         return cls(metadata, data)
-
-
-BOOTSTRAP_PORT_NAME: Final = "http"
-BOOTSTRAP_PORT: Final = 9701
 
 
 def bootstrap_service(cluster: str) -> str:

@@ -37,6 +37,8 @@ _URL, _ZONE, _DRAINING, _CLEAN, _FULL, _REGRESSED, _PEER_KEY = (
     f"headrace.io/{name}" for name in ("url", "zone", "draining", "clean", "full", "regressed", "peer-key")
 )
 _OPTIONAL = (_FULL, _REGRESSED, _PEER_KEY)
+_CLUSTER_DOMAIN = "cluster.local"
+"""The usual domain; brokers that are advertised by another one count as started by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +182,6 @@ class OperatorLease:
 
 def operator_lease_name(cluster: str) -> str:
     return f"{cluster}-operator"
-
-
-_CLUSTER_DOMAIN = "cluster.local"
-"""The usual domain; brokers that are advertised by another one count as started by hand."""
 
 
 class Whereabouts(Enum):

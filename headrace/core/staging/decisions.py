@@ -39,6 +39,8 @@ _FEW_BYTES = 400
 _SHARE_BYTES = 120
 _BATCH_BYTES = 3 * 21 + 2
 _COUNT_BYTES = 30
+Counts: TypeAlias = tuple[tuple[str, int], ...]
+"""The topics, in the order of their names, with the number of records that each of them gets."""
 
 
 class StagedBatch(NamedTuple):
@@ -60,10 +62,6 @@ class StagedShare:
     topic: str
     key: PartitionKey
     batches: tuple[StagedBatch, ...]
-
-
-Counts: TypeAlias = tuple[tuple[str, int], ...]
-"""The topics, in the order of their names, with the number of records that each of them gets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,59 @@ EVENT_FIELDS = frozenset(
         for member in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
     }
 )
+NAMESPACES = GroupResource("", "namespaces")
+PODS = GroupResource("", "pods")
+SERVICES = GroupResource("", "services")
+EVENTS = GroupResource("", "events")
+DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
+SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+_POD = ResourceKind(
+    group="",
+    version="v1",
+    kind="Pod",
+    plural="pods",
+    singular="pod",
+    columns=POD_COLUMNS,
+    short_names=("po",),
+    categories=("all",),
+    subresources=frozenset({"status"}),
+    description="Pod is a collection of containers that can run on a host.",
+    unconditional_update=True,
+    fields=frozenset({"spec.nodeName", "status.phase"}),
+    complete=complete_pod,
+)
+_STATEFUL_SET = ResourceKind(
+    group="apps",
+    version="v1",
+    kind="StatefulSet",
+    plural="statefulsets",
+    singular="statefulset",
+    columns=STATEFUL_SET_COLUMNS,
+    short_names=("sts",),
+    categories=("all",),
+    subresources=frozenset({"status", "scale"}),
+    description="StatefulSet represents a set of pods with consistent identities.",
+    unconditional_update=True,
+    complete=complete_stateful_set,
+)
+_DEFINITION = ResourceKind(
+    group="apiextensions.k8s.io",
+    version="v1",
+    kind="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+    singular="customresourcedefinition",
+    columns=(
+        name_column(),
+        path_column("Created At", "string", ".metadata.creationTimestamp"),
+    ),
+    namespaced=False,
+    short_names=("crd", "crds"),
+    categories=("api-extensions",),
+    subresources=frozenset({"status"}),
+    description="CustomResourceDefinition represents a resource that should be exposed on the API server.",
+    read=read_definition,
+    complete=complete_definition,
+)
 
 
 def to_core_event(view: Object) -> Object:
@@ -118,14 +171,6 @@ EVENT_COLUMNS = (
 )
 
 
-NAMESPACES = GroupResource("", "namespaces")
-PODS = GroupResource("", "pods")
-SERVICES = GroupResource("", "services")
-EVENTS = GroupResource("", "events")
-DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
-SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-
-
 def _complete_namespace(obj: Object, old: Object | None, now: datetime) -> None:
     obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
     obj.setdefault("status", {}).setdefault("phase", "Active")
@@ -168,53 +213,6 @@ _NAMESPACE = ResourceKind(
     unconditional_update=True,
     name_is_label=True,
     complete=_complete_namespace,
-)
-_POD = ResourceKind(
-    group="",
-    version="v1",
-    kind="Pod",
-    plural="pods",
-    singular="pod",
-    columns=POD_COLUMNS,
-    short_names=("po",),
-    categories=("all",),
-    subresources=frozenset({"status"}),
-    description="Pod is a collection of containers that can run on a host.",
-    unconditional_update=True,
-    fields=frozenset({"spec.nodeName", "status.phase"}),
-    complete=complete_pod,
-)
-_STATEFUL_SET = ResourceKind(
-    group="apps",
-    version="v1",
-    kind="StatefulSet",
-    plural="statefulsets",
-    singular="statefulset",
-    columns=STATEFUL_SET_COLUMNS,
-    short_names=("sts",),
-    categories=("all",),
-    subresources=frozenset({"status", "scale"}),
-    description="StatefulSet represents a set of pods with consistent identities.",
-    unconditional_update=True,
-    complete=complete_stateful_set,
-)
-_DEFINITION = ResourceKind(
-    group="apiextensions.k8s.io",
-    version="v1",
-    kind="CustomResourceDefinition",
-    plural="customresourcedefinitions",
-    singular="customresourcedefinition",
-    columns=(
-        name_column(),
-        path_column("Created At", "string", ".metadata.creationTimestamp"),
-    ),
-    namespaced=False,
-    short_names=("crd", "crds"),
-    categories=("api-extensions",),
-    subresources=frozenset({"status"}),
-    description="CustomResourceDefinition represents a resource that should be exposed on the API server.",
-    read=read_definition,
-    complete=complete_definition,
 )
 _EVENT = ResourceKind(
     group="",

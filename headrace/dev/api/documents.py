@@ -26,6 +26,20 @@ _TRUE = b"\x01"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _STRINGS = {1: "name", 2: "generateName", 3: "namespace"}
 _MAPS = {11: "labels", 12: "annotations"}
+JSON = "application/json"
+YAML = "application/yaml"
+_SUMMARY_BYTES = 30
+_UNSAID = "application/octet-stream"
+"""The media type that HTTP gives a body without Content-Type; here it is JSON, as `kubectl create --raw` sends it."""
+_COMPLAINTS = {
+    "Expecting value": "looking for beginning of value",
+    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
+    "Illegal trailing comma before end of object": "looking for beginning of object key string",
+    "Expecting ':' delimiter": "after object key",
+    "Extra data": "after top-level value",
+}
+"""The complaints of Python's JSON reader, and those of Go's."""
+_LITERALS = {"n": "null", "t": "true", "f": "false"}
 
 
 def read_protobuf(body: bytes) -> Object | None:
@@ -163,13 +177,6 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-JSON = "application/json"
-YAML = "application/yaml"
-_SUMMARY_BYTES = 30
-_UNSAID = "application/octet-stream"
-"""The media type that HTTP gives a body without Content-Type; here it is JSON, as `kubectl create --raw` sends it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Document:
     value: Any
@@ -203,16 +210,6 @@ def decode_patch(body: bytes) -> Document:
     return _decode_json(body, "")
 
 
-_COMPLAINTS = {
-    "Expecting value": "looking for beginning of value",
-    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
-    "Illegal trailing comma before end of object": "looking for beginning of object key string",
-    "Expecting ':' delimiter": "after object key",
-    "Extra data": "after top-level value",
-}
-"""The complaints of Python's JSON reader, and those of Go's."""
-
-
 def _complaint(error: json.JSONDecodeError) -> str:
     rest = error.doc[error.pos :].strip().removeprefix(",").lstrip()
     if not rest or error.msg.startswith("Unterminated string"):
@@ -220,9 +217,6 @@ def _complaint(error: json.JSONDecodeError) -> str:
     if error.msg == "Expecting value" and (literal := _LITERALS.get(rest[0])) is not None:
         return _literal_complaint(rest, literal)
     return f"invalid character '{rest[0]}' {_COMPLAINTS.get(error.msg, error.msg)}"
-
-
-_LITERALS = {"n": "null", "t": "true", "f": "false"}
 
 
 def _literal_complaint(rest: str, literal: str) -> str:

@@ -21,6 +21,7 @@ FieldSet = frozenset[Path]
 
 _SELF = "."
 _KINDS_OF_STEPS = frozenset({"f", "k", "v", "i"})
+_NOTHING: Final = object()
 
 
 def member(name: str) -> str:
@@ -94,9 +95,6 @@ def _shown_step(step: str) -> str:
             return f"[={text}]"
         case _:
             return f"[{text}]"
-
-
-_NOTHING: Final = object()
 
 
 @dataclass(slots=True)

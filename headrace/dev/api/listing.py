@@ -28,6 +28,9 @@ _SYMBOLS = frozenset({"==", "!=", "=", "!", "(", ")", ",", "<", ">"})
 _OPERATORS = ("in", "notin", "=", "==", "!=", ">", "<")
 _SPELLED = "in, notin, =, ==, !=, gt, lt"
 _END = ""
+_TERM = re.compile(r"((?:[^,\\]|\\.)*)(?:,|$)", re.DOTALL)
+_Place = tuple[str, str]
+"""The namespace and the name."""
 
 
 def parse_labels(text: str) -> tuple[Test, ...]:
@@ -153,9 +156,6 @@ def _unparsed(why: str) -> StatusError:
     return bad_request(f"unable to parse requirement: {why}")
 
 
-_TERM = re.compile(r"((?:[^,\\]|\\.)*)(?:,|$)", re.DOTALL)
-
-
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The objects that a list or watch selects; empty selectors match everything."""
@@ -208,10 +208,6 @@ def field_of(obj: Object, path: str) -> str:
             return str(found).lower()
         case _:
             return str(found)
-
-
-_Place = tuple[str, str]
-"""The namespace and the name."""
 
 
 @dataclass(frozen=True, slots=True)

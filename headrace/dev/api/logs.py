@@ -40,6 +40,11 @@ DEV_LOG_LINE_BYTES_MAX = 1 << 20
 """The size of a line above which it is shown in parts."""
 DEV_LOG_POLL_MS = 200
 """The interval at which `kubectl logs -f` checks whether a log has grown."""
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})\b")
+_NUMBER = re.compile(r"[-+]?\d{1,18}")
+ORDINAL = "{ordinal}"
+"""The placeholder of a Pod's number in the name of its log file."""
+_ORDINAL_LABEL = "apps.kubernetes.io/pod-index"
 
 
 class Tail:
@@ -112,10 +117,6 @@ def _opened(path: Path) -> BinaryIO | None:
         return path.open("rb")
     except FileNotFoundError:
         return None
-
-
-_STAMP = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})\b")
-_NUMBER = re.compile(r"[-+]?\d{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +250,6 @@ def _moment(text: str | None) -> datetime | None:
             f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": an RFC 3339 time is wanted, as 2026-11-21T09:00:00Z'
         )
     return moment
-
-
-ORDINAL = "{ordinal}"
-"""The placeholder of a Pod's number in the name of its log file."""
-_ORDINAL_LABEL = "apps.kubernetes.io/pod-index"
 
 
 class PodLogs:

@@ -33,6 +33,15 @@ _OWNERLESS: Final[FieldSet] = frozenset(
 )
 """The fields that the API server itself writes in an object."""
 _STATUS: Final = "f:status"
+_BLANK_POD: Final[Object] = {"containers": None}
+_BLANK_SET: Final[Object] = {"template": {"metadata": {}, "spec": _BLANK_POD}, "updateStrategy": {}}
+_NO_TIMES: Final = dict.fromkeys(("firstTimestamp", "lastTimestamp", "eventTime"))
+_BLANKS: Final[dict[str, Object]] = {
+    "Pod": {"spec": _BLANK_POD, "status": {}},
+    "StatefulSet": {"spec": _BLANK_SET, "status": {}},
+    "CustomResourceDefinition": {"spec": {"names": {}}, "status": {}},
+    "Event": {"source": {}, "reportingComponent": "", "reportingInstance": "", **_NO_TIMES},
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -210,15 +219,6 @@ def _blank(author: Author, obj: Object) -> Object:
     return {"metadata": {"creationTimestamp": None}, **_BLANKS.get(obj["kind"], {"spec": {}, "status": {}})}
 
 
-_BLANK_POD: Final[Object] = {"containers": None}
-_BLANK_SET: Final[Object] = {"template": {"metadata": {}, "spec": _BLANK_POD}, "updateStrategy": {}}
-_NO_TIMES: Final = dict.fromkeys(("firstTimestamp", "lastTimestamp", "eventTime"))
-_BLANKS: Final[dict[str, Object]] = {
-    "Pod": {"spec": _BLANK_POD, "status": {}},
-    "StatefulSet": {"spec": _BLANK_SET, "status": {}},
-    "CustomResourceDefinition": {"spec": {"names": {}}, "status": {}},
-    "Event": {"source": {}, "reportingComponent": "", "reportingInstance": "", **_NO_TIMES},
-}
 _ALLOTTED: Final[dict[str, tuple[Path, ...]]] = {
     "Namespace": (("f:spec", "f:finalizers"),),
     "CustomResourceDefinition": (("f:metadata", "f:finalizers"),),

@@ -16,6 +16,35 @@ from headrace.dev.api.objects import Object, api_version, to_json
 REFERENCE = "#/components/schemas/"
 _PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1."
 OBJECT_META = f"{_PACKAGE}ObjectMeta"
+_CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+_ROOT_PROPERTIES: Object = {
+    "apiVersion": {
+        "type": "string",
+        "description": (
+            "APIVersion defines the versioned schema of this representation of an object. Servers should convert "
+            "recognized schemas to the latest internal value, and may reject unrecognized values. More info: "
+            f"{_CONVENTIONS}#resources"
+        ),
+    },
+    "kind": {
+        "type": "string",
+        "description": (
+            "Kind is a string value representing the REST resource this object represents. Servers may infer this from "
+            "the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: "
+            f"{_CONVENTIONS}#types-kinds"
+        ),
+    },
+    "metadata": {
+        "allOf": [{"$ref": REFERENCE + OBJECT_META}],
+        "default": {},
+        "description": f"Standard object's metadata. More info: {_CONVENTIONS}#metadata",
+    },
+}
+"""The properties that a kube-apiserver describes for every kind, whatever its definition has."""
+V2_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+V2_DOCUMENT = b"\x0a\x032.0"
+"""An empty OpenAPI v2 document, in protobuf (field 1: `swagger`, "2.0"). kubectl asks v2 for kinds that v3 does not
+know; when neither has one, it reports that there is no such kind."""
 
 
 def _text(description: str) -> Object:
@@ -99,31 +128,6 @@ META_SCHEMAS: Object = {
 }
 
 
-_CONVENTIONS = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
-_ROOT_PROPERTIES: Object = {
-    "apiVersion": {
-        "type": "string",
-        "description": (
-            "APIVersion defines the versioned schema of this representation of an object. Servers should convert "
-            "recognized schemas to the latest internal value, and may reject unrecognized values. More info: "
-            f"{_CONVENTIONS}#resources"
-        ),
-    },
-    "kind": {
-        "type": "string",
-        "description": (
-            "Kind is a string value representing the REST resource this object represents. Servers may infer this from "
-            "the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: "
-            f"{_CONVENTIONS}#types-kinds"
-        ),
-    },
-    "metadata": {
-        "allOf": [{"$ref": REFERENCE + OBJECT_META}],
-        "default": {},
-        "description": f"Standard object's metadata. More info: {_CONVENTIONS}#metadata",
-    },
-}
-"""The properties that a kube-apiserver describes for every kind, whatever its definition has."""
 _WRITE_PARAMETERS: list[Object] = [
     {"name": name, "in": "query", "description": description, "schema": {"type": "string", "uniqueItems": True}}
     for name, description in {
@@ -132,12 +136,6 @@ _WRITE_PARAMETERS: list[Object] = [
         "fieldValidation": "What becomes of unknown and duplicate fields: Ignore, Warn or Strict.",
     }.items()
 ]
-
-
-V2_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-V2_DOCUMENT = b"\x0a\x032.0"
-"""An empty OpenAPI v2 document, in protobuf (field 1: `swagger`, "2.0"). kubectl asks v2 for kinds that v3 does not
-know; when neither has one, it reports that there is no such kind."""
 
 
 def index(catalog: KindCatalog) -> Object:

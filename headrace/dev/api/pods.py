@@ -25,6 +25,8 @@ from headrace.dev.api.typed_members import check_type
 _DEFAULT_GRACE_S = 30
 _FIXED = ("podManagementPolicy", "selector", "serviceName", "volumeClaimTemplates")
 """The fields of a StatefulSet that never change."""
+ATTACHING = frozenset({"exec", "attach", "portforward"})
+"""Subresources that lead into a container, where there are containers."""
 
 
 def complete_pod(obj: Object, old: Object | None, now: datetime) -> None:
@@ -55,10 +57,6 @@ def grace_period_s(pod: Object, asked_s: int | None) -> int:
         return 0
     grace = pod["spec"]["terminationGracePeriodSeconds"] if asked_s is None else asked_s
     return max(int(grace), 0)
-
-
-ATTACHING = frozenset({"exec", "attach", "portforward"})
-"""Subresources that lead into a container, where there are containers."""
 
 
 def refuse_to_attach(pod: Object, subresource: str) -> StatusError:

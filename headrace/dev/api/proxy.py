@@ -36,6 +36,30 @@ DEV_PROXY_CONNECTIONS_MAX = 512
 
 _SCHEMES = frozenset({"http", "https", ""})
 _SERVICES = GroupResource("", "services")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "expect",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_OURS = frozenset({"authorization"})
+"""The headers that are not passed on: the login to the Kubernetes API is not for the program behind it."""
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_PORT_MAX = 65_535
+ANY_PORT = range(_PORT_MAX + 1)
+_SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=API_CONNECT_TIMEOUT_MS / 1000)
+_AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""The headers that the client would add to a request that lacks them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,31 +181,7 @@ def _unavailable(message: str) -> StatusError:
     return StatusError(503, "ServiceUnavailable", message)
 
 
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_HOP_BY_HOP = frozenset(
-    {
-        "connection",
-        "expect",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
-_OURS = frozenset({"authorization"})
-"""The headers that are not passed on: the login to the Kubernetes API is not for the program behind it."""
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PLURAL_AT, _PATH_PARTS = 5, 8
-_PORT_MAX = 65_535
-ANY_PORT = range(_PORT_MAX + 1)
-_SAFE_IN_PATH = "/:@!$&'()*+,;=~-._"
-_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=API_CONNECT_TIMEOUT_MS / 1000)
-_AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""The headers that the client would add to a request that lacks them."""
 
 
 class ServiceProxy:

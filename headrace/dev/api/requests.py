@@ -35,6 +35,8 @@ DEV_WATCH_TIMEOUT_S = 1_800
 
 
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
+_OFFERED = ("application/json", "application/yaml")
+Query = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,6 @@ _FORMS = {
     ("PartialObjectMetadataList", "meta.k8s.io", "v1"): Form.PARTIAL,
     ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2"): Form.DISCOVERY,
 }
-_OFFERED = ("application/json", "application/yaml")
 
 
 def negotiate(accept: str) -> Representation:
@@ -124,9 +125,6 @@ def _representation(media_type: str, parameters: dict[str, str]) -> Representati
     if form is Form.DISCOVERY:
         return Representation(form, f"application/json;g={shape[1]};v={shape[2]};as={shape[0]}")
     return Representation(form, "application/json")
-
-
-Query = Mapping[str, str]
 
 
 def read_selection(query: Query, kind: ResourceKind) -> Selection:

@@ -56,6 +56,8 @@ DEV_BOOKMARK_INTERVAL_S = 30
 _LAST_BOOKMARK_S = 1.0
 """The time before its end at which a watch that ends by its timeout sends its last bookmark, for a client that also
 watches the clock."""
+_Answer = Awaitable[web.StreamResponse]
+_NO_PAGE = "404 page not found\n"
 
 
 class EventEncoder:
@@ -148,10 +150,6 @@ async def _wait(wake: asyncio.Event, timeout_s: float) -> None:
             await wake.wait()
     except TimeoutError:
         return
-
-
-_Answer = Awaitable[web.StreamResponse]
-_NO_PAGE = "404 page not found\n"
 
 
 class ApiRoutes:

@@ -49,6 +49,14 @@ _VERSION: Object = {
 }
 """The Kubernetes whose behaviour this API follows; the suffix says that it is not one."""
 _REVIEW_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_log = logging.getLogger(__name__)
+_OPTIONS = ApiWriteOptions(manager="headrace-dev")
+_STORE_FILE = "kubernetes.sqlite3"
+_SWEEP_INTERVAL_S = 60
+"""The interval of sweeps: Events grow old without any change that would wake the collector."""
+_SWEEP_PAUSE_S = 0.05
+"""The pause that lets a burst of changes become one sweep."""
+_SHUTDOWN_S = 2.0
 
 
 def add_probes(app: web.Application) -> None:
@@ -81,16 +89,6 @@ async def _review(request: web.Request) -> web.Response:
         "status": {"allowed": True},
     }
     return web.json_response(answer, status=201)
-
-
-_log = logging.getLogger(__name__)
-_OPTIONS = ApiWriteOptions(manager="headrace-dev")
-_STORE_FILE = "kubernetes.sqlite3"
-_SWEEP_INTERVAL_S = 60
-"""The interval of sweeps: Events grow old without any change that would wake the collector."""
-_SWEEP_PAUSE_S = 0.05
-"""The pause that lets a burst of changes become one sweep."""
-_SHUTDOWN_S = 2.0
 
 
 class CannotServeError(Exception):

@@ -50,6 +50,22 @@ from headrace.dev.api.schemas import ANY, Shape, shape_of
 from headrace.dev.api.status import StatusError, UndecodableError, bad_request
 from headrace.dev.api.strategy import FieldValidation
 
+_UNDECLARED: Final = "field not declared in schema"
+_GO_TYPES: Final = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
+_PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int, float),
+    "number": (int, float),
+}
+_SCALE = ("autoscaling/v1", "Scale")
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_KUBECTL: Final = "kubectl"
+_ESCAPED: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+"""The characters that Go escapes in JSON for the sake of browsers."""
+
 
 def merge(live: Any, applied: Any, shape: Shape) -> Any:
     """Return `live` with the values of `applied`. A null in place of parts changes nothing."""
@@ -99,18 +115,6 @@ def _without(value: Any, fields: FieldSet, holders: FieldSet, shape: Shape, path
     if isinstance(value, dict):
         return {name: kept[member(name)] for name in value if member(name) in kept} or None
     return list(kept.values()) or None
-
-
-_UNDECLARED: Final = "field not declared in schema"
-_GO_TYPES: Final = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
-_PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "boolean": (bool,),
-    "integer": (int, float),
-    "number": (int, float),
-}
 
 
 def identity_of(patch: Object) -> str:
@@ -207,9 +211,6 @@ def _spelled(value: Any) -> str:
     return to_json(value) if isinstance(value, str | bool) else _printed(value)
 
 
-_SCALE = ("autoscaling/v1", "Scale")
-
-
 def read_applied(kind: ResourceKind, document: Document) -> Object:
     """Read an applied object. Raises StatusError 400 where the body is of another kind, 500 where it does not fit the
     schema."""
@@ -276,12 +277,6 @@ def _undeclared(kind: ResourceKind, patch: Object) -> list[str]:
         shown, wanted = identity_of(patch), f"{kind.group}/{kind.version}, Kind={kind.kind}"
         why = f"unable to convert unstructured object to {wanted}: error decoding from json: {error}"
         raise StatusError(500, "", f"failed to convert new object ({shown}) to proper version: {why}") from error
-
-
-LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-_KUBECTL: Final = "kubectl"
-_ESCAPED: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-"""The characters that Go escapes in JSON for the sake of browsers."""
 
 
 @dataclass(frozen=True, slots=True)

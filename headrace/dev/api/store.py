@@ -33,6 +33,18 @@ from headrace.dev.api.status import expired
 DEV_WATCH_HISTORY_MAX = 4096
 DEV_WATCH_HISTORY_BYTES_MAX = 8 << 20
 """The size of the changes of one resource that watchers may still ask for; older ones are answered with 410."""
+_UNSYNCED = frozenset({GroupResource("coordination.k8s.io", "leases"), GroupResource("", "events")})
+_IN_MEMORY = ":memory:"
+_MODE = 0o600
+"""The mode of its files, private to the owner: there are Secrets in them."""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS objects (
+  api_group TEXT NOT NULL, plural TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL,
+  PRIMARY KEY (api_group, plural, namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counter (id INTEGER PRIMARY KEY CHECK (id = 0), revision INTEGER NOT NULL);
+"""
+_STATE_END = {"k8s.io/initial-events-end": "true"}
 
 
 class ChangeType(StrEnum):
@@ -125,19 +137,6 @@ class History:
             wake.set()
 
 
-_UNSYNCED = frozenset({GroupResource("coordination.k8s.io", "leases"), GroupResource("", "events")})
-_IN_MEMORY = ":memory:"
-_MODE = 0o600
-"""The mode of its files, private to the owner: there are Secrets in them."""
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS objects (
-  api_group TEXT NOT NULL, plural TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL,
-  PRIMARY KEY (api_group, plural, namespace, name)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS counter (id INTEGER PRIMARY KEY CHECK (id = 0), revision INTEGER NOT NULL);
-"""
-
-
 def _keep_private(path: Path) -> None:
     """Make files private: those of an earlier version may be readable by all. SQLite makes its other files like the
     first one."""
@@ -228,9 +227,6 @@ class Store:
     def _mirror(self, key: Key, obj: Object) -> None:
         self._objects.setdefault(key.resource, {})[key] = obj
         self._keys_by_uid[obj["metadata"]["uid"]] = key
-
-
-_STATE_END = {"k8s.io/initial-events-end": "true"}
 
 
 @dataclass(frozen=True, slots=True)

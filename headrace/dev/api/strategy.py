@@ -34,6 +34,10 @@ from headrace.dev.api.status import (
 )
 from headrace.dev.api.validation import validate_object, validate_status
 
+FOREGROUND_FINALIZER = "foregroundDeletion"
+ORPHAN_FINALIZER = "orphan"
+_UNDELETABLE = frozenset({"default", "kube-system", "kube-public"})
+
 
 class FieldValidation(StrEnum):
     """The treatment of unknown and duplicate fields."""
@@ -179,11 +183,6 @@ def _complete(
 def _content(kind: ResourceKind, obj: Object) -> Object:
     outside = {"metadata", "status"} if "status" in kind.subresources else {"metadata"}
     return {name: value for name, value in obj.items() if name not in outside}
-
-
-FOREGROUND_FINALIZER = "foregroundDeletion"
-ORPHAN_FINALIZER = "orphan"
-_UNDELETABLE = frozenset({"default", "kube-system", "kube-public"})
 
 
 class Propagation(StrEnum):

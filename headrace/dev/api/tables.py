@@ -24,6 +24,11 @@ _STEP = re.compile(
     re.VERBOSE,
 )
 _Step = Callable[[list[Any]], list[Any]]
+_NAME_DESCRIPTION = (
+    "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
+    "client to request the generation of an appropriate name automatically."
+)
+_AGE_DESCRIPTION = "How long ago the object was created."
 
 
 def find_by_path(obj: Any, path: str) -> Any:
@@ -64,13 +69,6 @@ def _at(value: Any, names: list[str]) -> Any:
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value
-
-
-_NAME_DESCRIPTION = (
-    "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
-    "client to request the generation of an appropriate name automatically."
-)
-_AGE_DESCRIPTION = "How long ago the object was created."
 
 
 class IncludeObject(StrEnum):

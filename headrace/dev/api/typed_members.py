@@ -22,6 +22,25 @@ _PARTS: Final = {
     "regarding": "v1.ObjectReference",
 }
 _PYTHON_TYPES: Mapping[str, type] = {"string": str, "v1.SecretType": str, "bool": bool, "int32": int}
+_Layout = tuple[tuple[str, str], ...]
+"""The parts of a moment: as Go's layouts spell them, and as they are recognised."""
+_SECONDS: _Layout = (
+    ("2006", r"\d{4}"),
+    ("-", "-"),
+    ("01", r"\d\d"),
+    ("-", "-"),
+    ("02", r"\d\d"),
+    ("T", "T"),
+    ("15", r"\d\d"),
+    (":", ":"),
+    ("04", r"\d\d"),
+    (":", ":"),
+    ("05", r"\d\d"),
+)
+_ZONE = ("Z07:00", r"Z|[+-]\d\d:\d\d")
+_TIME: _Layout = (*_SECONDS, _ZONE)
+_MICRO_TIME: _Layout = (*_SECONDS, (".000000", r"\.\d{6}(?!\d)"), _ZONE)
+_FORM = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
 
 
 def drop_unknown(holder: Object, known: Iterable[str], path: str = "") -> list[str]:
@@ -66,28 +85,6 @@ def read_map(holder: Object, name: str, element: str, place: str) -> dict[str, A
     for value in found.values():
         check_type(value, element, place)
     return found
-
-
-_Layout = tuple[tuple[str, str], ...]
-"""The parts of a moment: as Go's layouts spell them, and as they are recognised."""
-
-_SECONDS: _Layout = (
-    ("2006", r"\d{4}"),
-    ("-", "-"),
-    ("01", r"\d\d"),
-    ("-", "-"),
-    ("02", r"\d\d"),
-    ("T", "T"),
-    ("15", r"\d\d"),
-    (":", ":"),
-    ("04", r"\d\d"),
-    (":", ":"),
-    ("05", r"\d\d"),
-)
-_ZONE = ("Z07:00", r"Z|[+-]\d\d:\d\d")
-_TIME: _Layout = (*_SECONDS, _ZONE)
-_MICRO_TIME: _Layout = (*_SECONDS, (".000000", r"\.\d{6}(?!\d)"), _ZONE)
-_FORM = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
 
 
 def check_micro_times(kind: str, holder: Object, names: Iterable[str]) -> None:

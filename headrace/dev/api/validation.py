@@ -24,6 +24,24 @@ _EVALUATION_ERRORS = (ArithmeticError, LookupError, RuntimeError, TypeError, Val
 """The errors that the library raises for a rule that meets a value it was not written for."""
 _ABSENT = object()
 """The mark of no old value, or of none that corresponds."""
+_BLOCKING = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+"""Errors after which a rule might meet a value of another type than it was written for."""
+_UNCHECKED = Cause(
+    "FieldValueInvalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+    "<nil>",
+)
+_INTEGER_BITS = {"int32": 32, "int64": 64}
+_NEW = object()
 
 
 def check_rules(value: Any, schema: Schema, path: str = "", old: Any = _ABSENT) -> Iterator[Cause]:
@@ -77,27 +95,6 @@ def _corresponding(element: Any, schema: Schema, old: Any) -> Any:
 def _compiled(expression: str) -> tuple[cel.Program, bool]:
     program = cel.compile(expression)
     return program, "oldSelf" in program.variables()
-
-
-_BLOCKING = frozenset(
-    {
-        "FieldValueNotSupported",
-        "FieldValueRequired",
-        "FieldValueTooLong",
-        "FieldValueTooMany",
-        "FieldValueTypeInvalid",
-    }
-)
-"""Errors after which a rule might meet a value of another type than it was written for."""
-
-_UNCHECKED = Cause(
-    "FieldValueInvalid",
-    "Invalid value: null: some validation rules were not checked because the object was invalid; "
-    "correct the existing errors to complete validation",
-    "<nil>",
-)
-_INTEGER_BITS = {"int32": 32, "int64": 64}
-_NEW = object()
 
 
 def validate_object(obj: Object, schema: Schema, old: Object | None, earlier: list[Cause]) -> list[Cause]:

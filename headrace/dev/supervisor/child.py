@@ -28,6 +28,7 @@ from headrace.dev.supervisor.workload import LEAVING_GRACE_S, BrokerView
 
 _TIMEOUT_S = 2.0
 _INTERVAL_S = 0.05
+_log = logging.getLogger("headrace.dev")
 
 
 async def until_answers(url: str) -> None:
@@ -64,9 +65,6 @@ def _unverified() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
-
-
-_log = logging.getLogger("headrace.dev")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,20 @@ from headrace.dev.supervisor.fork_server import GO, PID_BYTES_MAX, Order, server
 from headrace.dev.supervisor.parent_death import dying_with_parent
 
 _PR_SET_CHILD_SUBREAPER = 36
+RESTART_DELAY_MIN_MS = 100
+RESTART_DELAY_MAX_MS = 10_000
+RESTART_DELAY_KILLED_MAX_MS = 400
+PROGRAMS: Mapping[str, tuple[str, ...]] = {
+    "headrace.dev.api": ("headrace.dev.api.__main__",),
+    "headrace_broker.main": ("headrace_broker.main", "headrace_broker.process"),
+    "headrace_operator.main": ("headrace_operator.main",),
+}
+"""The programs, by the argument of `python -m`: the module with that `main`, then others that it will need."""
+_INTERPRETER = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "OPENSSL_")
+"""The beginnings of variables that the interpreter and its libraries read at their start."""
+_ANSWER_S = 30.0
+"""The patience with a server that has yet to load everything, on a busy machine."""
+_log = logging.getLogger("headrace.dev")
 
 
 class Forked:
@@ -100,11 +114,6 @@ def taking_in_orphans() -> Iterator[None]:
         prctl(_PR_SET_CHILD_SUBREAPER, 0)
 
 
-RESTART_DELAY_MIN_MS = 100
-RESTART_DELAY_MAX_MS = 10_000
-RESTART_DELAY_KILLED_MAX_MS = 400
-
-
 @dataclass(frozen=True, slots=True)
 class RestartDelay:
     """The time to wait after the latest death."""
@@ -118,19 +127,6 @@ class RestartDelay:
             return RestartDelay(RESTART_DELAY_MIN_MS)
         most = RESTART_DELAY_KILLED_MAX_MS if was_killed else RESTART_DELAY_MAX_MS
         return RestartDelay(min(max(2 * self.delay_ms, RESTART_DELAY_MIN_MS), most))
-
-
-PROGRAMS: Mapping[str, tuple[str, ...]] = {
-    "headrace.dev.api": ("headrace.dev.api.__main__",),
-    "headrace_broker.main": ("headrace_broker.main", "headrace_broker.process"),
-    "headrace_operator.main": ("headrace_operator.main",),
-}
-"""The programs, by the argument of `python -m`: the module with that `main`, then others that it will need."""
-_INTERPRETER = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "OPENSSL_")
-"""The beginnings of variables that the interpreter and its libraries read at their start."""
-_ANSWER_S = 30.0
-"""The patience with a server that has yet to load everything, on a busy machine."""
-_log = logging.getLogger("headrace.dev")
 
 
 class CannotForkError(OSError):

@@ -23,6 +23,12 @@ from headrace.dev.supervisor.state import DevState, lock_holder
 from headrace.dev.supervisor.workload import STOP_GRACE_S
 
 LOCAL_EXTRA_MODULES = ("aiohttp", "cel", "jsonpatch", "kopf", "kubernetes", "prometheus_client")
+_LOG_LINES = 15
+_PATIENCE_S = STOP_GRACE_S + 30.0
+"""The time limit for the supervisor, longer than its own for its children."""
+_SUCCESSION_S = 5.0
+"""The time that a successor may take to be there."""
+_POLL_S = 0.02
 
 
 def require_local_extra(modules: tuple[str, ...] = LOCAL_EXTRA_MODULES) -> None:
@@ -34,9 +40,6 @@ def require_local_extra(modules: tuple[str, ...] = LOCAL_EXTRA_MODULES) -> None:
             " install them with: pip install 'headrace[local]'",
             packages=missing,
         )
-
-
-_LOG_LINES = 15
 
 
 def start_detached(options: SupervisorOptions) -> DevState:
@@ -70,13 +73,6 @@ def start_detached(options: SupervisorOptions) -> DevState:
         told.get("error")
         or f"headrace dev died while it started; its log, {log}, ends with:\n{last_lines(log, _LOG_LINES)}"
     )
-
-
-_PATIENCE_S = STOP_GRACE_S + 30.0
-"""The time limit for the supervisor, longer than its own for its children."""
-_SUCCESSION_S = 5.0
-"""The time that a successor may take to be there."""
-_POLL_S = 0.02
 
 
 def stop_supervisor(home: Path) -> bool:

@@ -26,6 +26,10 @@ LOOPBACK = "127.0.0.1"
 _RANGE = range(20_000, 32_000)
 """The ports to choose from, below Linux's ephemeral ports, so that no outgoing connection takes one in between."""
 _ATTEMPTS = 200
+DEFAULT_PORT = 9700
+PORTS_TAKEN = DEV_BROKERS_MAX + 2
+"""The number of ports in a row, from the API's own."""
+DEFAULT_BROKERS = 3
 
 
 class NoFreePortsError(OSError):
@@ -67,11 +71,6 @@ def last_lines(path: Path, count: int) -> str:
     if not path.exists():
         return ""
     return "\n".join(path.read_text(errors="replace").splitlines()[-count:])
-
-
-DEFAULT_PORT = 9700
-PORTS_TAKEN = DEV_BROKERS_MAX + 2
-"""The number of ports in a row, from the API's own."""
 
 
 def keep_private() -> None:
@@ -139,9 +138,6 @@ class Layout:
 
     def log(self, name: str) -> Path:
         return self.data / "logs" / f"{name}.log"
-
-
-DEFAULT_BROKERS = 3
 
 
 @dataclass(frozen=True, slots=True)

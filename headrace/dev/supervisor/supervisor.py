@@ -42,6 +42,16 @@ from headrace.kube.client import KubeClient
 from headrace.kube.errors import NotFoundError
 
 _NAME = "headrace-dev"
+_STOP_GRACE_S = 10.0
+"""The grace of processes that wait for no other."""
+_READY_TIMEOUT_S = 60
+_START_ATTEMPTS = 3
+"""The number of deaths before the first readiness that end the start: such a process will not recover by itself."""
+_DYING_S = 10.0
+"""The time that children of a killed supervisor get to free their ports."""
+_LOOK_AGAIN_S = 0.1
+_LOG_LINES = 15
+_log = logging.getLogger("headrace.dev")
 
 
 def write_kubeconfig(path: Path, api_url: str) -> None:
@@ -114,18 +124,6 @@ def _tls_arguments(tls: BrokerTls | None) -> list[str]:
 
 def _module(name: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", name, *arguments)
-
-
-_STOP_GRACE_S = 10.0
-"""The grace of processes that wait for no other."""
-_READY_TIMEOUT_S = 60
-_START_ATTEMPTS = 3
-"""The number of deaths before the first readiness that end the start: such a process will not recover by itself."""
-_DYING_S = 10.0
-"""The time that children of a killed supervisor get to free their ports."""
-_LOOK_AGAIN_S = 0.1
-_LOG_LINES = 15
-_log = logging.getLogger("headrace.dev")
 
 
 async def supervise(

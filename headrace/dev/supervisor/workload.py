@@ -49,6 +49,13 @@ NAMESPACE = "default"
 REVISION_LABEL = "controller-revision-hash"
 _PREFIX = f"{NAME}-"
 _REVISION_DIGITS = 10
+STOP_GRACE_S = (HANDOVER_TIMEOUT_MS + STEP_DOWN_TIMEOUT_MS + DRAIN_TIMEOUT_MS) // 1000 + 5
+"""The grace of a stop, a little more than the longest that a broker takes where all stop: then none stays for another
+..."""
+LEAVING_GRACE_S = STOP_GRACE_S + max(DECOMMISSION_TIMEOUT_MS, CATCH_UP_TIMEOUT_MS) // 1000
+"""... and the grace where it stops alone: it hands its replicas over first, or stays in sync for those that catch up.
+Copies take as long as there are bytes."""
+LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "broker"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,13 +393,6 @@ def revision_of(template: Object) -> str:
     return _PREFIX + hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:_REVISION_DIGITS]
 
 
-STOP_GRACE_S = (HANDOVER_TIMEOUT_MS + STEP_DOWN_TIMEOUT_MS + DRAIN_TIMEOUT_MS) // 1000 + 5
-"""The grace of a stop, a little more than the longest that a broker takes where all stop: then none stays for another
-..."""
-LEAVING_GRACE_S = STOP_GRACE_S + max(DECOMMISSION_TIMEOUT_MS, CATCH_UP_TIMEOUT_MS) // 1000
-"""... and the grace where it stops alone: it hands its replicas over first, or stays in sync for those that catch up.
-Copies take as long as there are bytes."""
-LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "broker"}
 SELECTOR = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
 
