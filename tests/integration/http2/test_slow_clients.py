@@ -130,7 +130,7 @@ async def test_should_close_a_connection_when_it_asks_for_answers_in_a_hurry_and
 async def test_should_read_no_more_of_a_client_that_does_not_read_what_it_asks_for(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "H2_IDLE_FRAMES_MAX", 1 << 40)  # As if it came over days.
+    monkeypatch.setattr("headrace.http2.connection_state.H2_IDLE_FRAMES_MAX", 1 << 40)  # As if it came over days.
     monkeypatch.setattr(limits, "H2_SEND_BUFFER_BYTES", limits.H2_WRITE_BYTES)
     held: list[int] = []
 
@@ -303,7 +303,7 @@ async def over_http1(port: int, path: str, connection: str = "close") -> bytes:
 async def test_should_end_the_oldest_when_too_many_connections_say_nothing(
     monkeypatch: pytest.MonkeyPatch, application: Application
 ) -> None:
-    monkeypatch.setattr("headrace.core.limits.HTTP_UNDECIDED_MAX", 2)
+    monkeypatch.setattr("headrace.http2.server.HTTP_UNDECIDED_MAX", 2)
     async with serving(application) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET /hello/x HTTP/1.1\r\nHost:")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import trustme
 
-from headrace.core import limits
 from headrace.core.errors import BrokerUnreachableError, UntrustedBrokerError
 from headrace.http2.async_transport import AsyncTransport
 from headrace.http2.blocking_transport import BlockingTransport
@@ -77,7 +76,7 @@ async def test_should_speak_http1_when_the_client_offers_nothing_else(url: str, 
 async def test_should_end_the_oldest_handshakes_when_silent_clients_hold_all_of_them(
     authority: trustme.CA, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "TLS_HANDSHAKES_MAX", 2)
+    monkeypatch.setattr("headrace.http2.new_connections.TLS_HANDSHAKES_MAX", 2)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("localhost").configure_cert(context)
     async with serving(Application(), ssl_context=context) as server, AsyncTransport(trusting) as transport:
@@ -92,7 +91,7 @@ async def test_should_end_the_oldest_handshakes_when_silent_clients_hold_all_of_
 async def test_should_end_a_handshake_when_its_time_is_up(
     authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "TLS_HANDSHAKE_TIMEOUT_MS", 100)
+    monkeypatch.setattr("headrace.http2.new_connections.TLS_HANDSHAKE_TIMEOUT_MS", 100)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("localhost").configure_cert(context)
     async with serving(Application(), ssl_context=context) as server:
