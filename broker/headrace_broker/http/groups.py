@@ -7,7 +7,7 @@ coordinator holds what they said. A heartbeat that waits for news holds none, an
 `GroupForwarding` bounds the requests that are passed on: each holds a stream between two brokers for as long as its
 answer takes, and records go by the same connection. Heartbeats that wait have a bound of their own, so that a thousand
 members never keep anybody from committing or leaving. Above it they are answered at once there, and wait here
-(`core.groups.passing`). One per broker.
+(`heartbeat_without_waiting`). One per broker.
 
 GET of the groups of a namespace asks all brokers that coordinate any, as far as they answer. One hop only, as with
 everything: a broker that is asked by another one tells what it coordinates itself. Documents that list much are made in

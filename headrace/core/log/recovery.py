@@ -9,7 +9,7 @@ Invariants: offsets of kept batches have no gap, epochs never fall, every kept b
 CRC checked. A cut is final: everything after it goes, later segments included.
 
 A log is intact if it still has everything that its broker voted for. Only then the replica renews its seat in the ISR
-after a restart (design section 6): one that votes with less can lose acknowledged records, so an unknown fact counts as
+after a restart: one that votes with less can lose acknowledged records, so an unknown fact counts as
 lost. Earlier starts record what they found in `void-before` (`replication.seats`). `headrace_broker.storage`, which
 reads, truncates and syncs, calls it, and the broker's opening of a partition.
 """

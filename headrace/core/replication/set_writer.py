@@ -17,7 +17,7 @@
 based on is the present one. It is decided by its own 200, by a state with a greater partition epoch, or by a read (a
 GET without resourceVersion) that began after it and shows another version. A conflict decides nothing: the first of
 two attempts may have caused it. Until then the next attempt goes out on the same version, with greater partition
-epochs (design section 5). A read that shows an older state than one that landed proves that the API server's data went
+epochs. A read that shows an older state than one that landed proves that the API server's data went
 back: nothing is believed or written until `headrace cluster recover` has set epochs above what is known.
 
 Invariants: one PUT is in flight; a write is forgotten only once its version is known to be over; no partition epoch of
