@@ -147,13 +147,13 @@ class SetCalls:
     """The calls about sets, one object per process."""
 
     def __init__(
-        self, me: Seat, client: KubeClient, view: ClusterView, metrics: SetMetrics, teller: TopicWarner
+        self, me: Seat, client: KubeClient, view: ClusterView, metrics: SetMetrics, warner: TopicWarner
     ) -> None:
         self._me = me
         self._client = client
         self._view = view
         self._metrics = metrics
-        self._teller = teller
+        self._warner = warner
         self._turns = asyncio.Semaphore(SET_CALLS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -175,7 +175,7 @@ class SetCalls:
         self._metrics.isr_shrinks.inc(shrinks)
         self._metrics.isr_expands.inc(expands)
         if each.writer.is_regressed and not was_regressed:
-            self._teller.warn(
+            self._warner.warn(
                 before.topic_name, before.topic_uid, "MetadataRegressed", _EPOCH_WENT_BACK.format(each.name)
             )
             self._view.changed.set()
@@ -229,7 +229,7 @@ class SetCalls:
         _log.info("wrote %s: %s", each.name, "; ".join(wish.reason for wish in wished) or "as it was")
         for wish in wished:
             if wish.loss:
-                self._teller.warn(landed.topic_name, landed.topic_uid, "RecordsMayBeLost", wish.loss)
+                self._warner.warn(landed.topic_name, landed.topic_uid, "RecordsMayBeLost", wish.loss)
 
     async def _read(self, each: WrittenSet) -> None:
         each.is_doubted, known = False, each.writer.known
