@@ -357,7 +357,7 @@ class WriterCoordinators:
         """Set when somebody wants to commit, and a topic for it is not there."""
         self._access = access
         self._staging: Topic | None = None
-        self._rolling = RollForward(access, self.staging_name, asyncio.Semaphore(ROLL_SHARES_MAX))
+        self._roll_forward = RollForward(access, self.staging_name, asyncio.Semaphore(ROLL_SHARES_MAX))
         self._metrics = WriterMetrics(registry)
         self._metrics.writers.set_function(lambda: sum(each.machine.count for each in self.local.all()))
 
@@ -386,7 +386,7 @@ class WriterCoordinators:
 
     def _make(self, number: PartitionId, partition: Partition) -> WriterCoordinator:
         made = WriterCoordinator(
-            partition, self._access, self.staging_name, self._rolling, self._metrics, self._time_rules
+            partition, self._access, self.staging_name, self._roll_forward, self._metrics, self._time_rules
         )
         self._introduce(made)
         return made

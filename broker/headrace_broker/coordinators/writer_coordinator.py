@@ -242,7 +242,7 @@ class WriterCoordinator:
         partition: Partition,
         access: PartitionAccess,
         staging: TopicName,
-        rolling: RollForward,
+        roll_forward: RollForward,
         metrics: WriterMetrics,
         rules_of: Callable[[TopicUid], TimeRules | None],
     ) -> None:
@@ -251,7 +251,7 @@ class WriterCoordinator:
         self.shell: WriterShell = CoordinatorShell(partition, self.machine, COMMITS_LOG, self)
         self._access = access
         self._staging = staging
-        self._rolling = rolling
+        self._roll_forward = roll_forward
         self._metrics = metrics
         self._rules_of = rules_of
         self.staging_uid: TopicUid | None = None
@@ -327,7 +327,7 @@ class WriterCoordinator:
 
     async def _roll(self, order: Roll) -> None:
         with self._metrics.rolling(order.decision):
-            dropped = await self._rolling.roll(order.writer, order.decision)
+            dropped = await self._roll_forward.roll(order.writer, order.decision)
         for why in dropped:
             _log.error("batch %d of %s: %s", order.decision.batch, order.writer, why)
         self.shell.step(RolledForward(order.writer, order.decision.batch, dropped))
