@@ -24,7 +24,6 @@ from headrace.http2.blocking_transport import BlockingTransport
 TOPIC = "bench-behind"
 _READING_TIMEOUT_S = 30.0
 _POLL_S = 0.01
-_MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ class _Broker:
     def _components(self, proxy: Proxy, admission: Admission, registry: CollectorRegistry) -> Components:
         me, view, holdings, namespace = self.settings.broker, self.view, self.holdings, self.namespace
         locator, callers = Locator(me, view, holdings), Callers(view, admission)
-        reach = PartitionAccess(locator.locate, proxy)
+        access = PartitionAccess(locator.locate, proxy)
         return Components(
             me=me,
             view=view,
@@ -191,9 +191,9 @@ class _Broker:
             questions=Questions(callers, admission.control_bodies),
             watches=OpenWatches(),
             groups=GroupCoordinators(me, namespace, view, holdings),
-            writers=WriterCoordinators(me, namespace, view, holdings, reach, registry),
+            writers=WriterCoordinators(me, namespace, view, holdings, access, registry),
             sessions=OpenSessions.for_memory(admission.bodies.limit_bytes),
-            followers=ServedStreams(StreamMetrics(registry), self.settings.catch_up_rate),
+            served_streams=ServedStreams(StreamMetrics(registry), self.settings.catch_up_rate),
         )
 
     async def live(self, *, again: bool) -> bool:
@@ -273,13 +273,13 @@ class _Life:
         settings, parts = broker.settings, broker.components
         self._broker = broker
         self._me = me
-        self._streams = FollowerStreams(me, view, broker.transports, parts.followers.metrics)
+        self._streams = FollowerStreams(me, view, broker.transports, parts.served_streams.metrics)
         host = Host(metrics, broker.disk, self._streams, lambda: Contact(monotonic_ms(), lease.renewed_ms))
         opener = Opener(broker.data, found, me, host)
         self._actions = PartitionActions(holdings, broker.data, opener, metrics, view.changed.set)
         here = LocalParts(holdings, self._actions, opener, broker.data.epochs_seen, broker.disk, registry)
         self._membership = ClusterMembership(me, broker.client, view, lease, here, broker.namespace)
-        self._verification = Verification(me, holdings, view, self._membership.teller.warn, registry)
+        self._verification = Verification(me, holdings, view, self._membership.warner.warn, registry)
         if again:
             self._verification.be_patient()
         self._housekeeping = Housekeeping(holdings, self._actions, broker.disk, settings.housekeeping_interval_ms)

@@ -41,9 +41,6 @@ class Cluster:
 class Lab(Cluster):
     """The running lab. Pods and services are reached from this machine by their addresses."""
 
-    node_address: str = network.NODE_ADDRESS
-    """Where kubelet, the API server and DNS listen, and where NodePorts are."""
-
     def inside(self, *command: str | Path) -> str:
         """Run a command in the lab's network, as root."""
         return _output(network.inside(*command))

@@ -199,22 +199,22 @@ def _consume(where: Where, options: _Options) -> None:
     found = where.find()
     watched = sys.stderr.isatty() and not options.quiet
     shown = watched and _goes_into_a_file()
-    started, tally = time.monotonic(), ProgressCounts()
+    started, counts = time.monotonic(), ProgressCounts()
     with (
         ended_by_signals(),
         _naming_way_on(),
         _telling_what_comes_again(options) as pipe,
         _consumer(where, found, options) as consumer,
     ):
-        share = _share(consumer, options, tally) if shown else lambda: None
-        with progress(tally, share, shown=shown):
+        share = _share(consumer, options, counts) if shown else lambda: None
+        with progress(counts, share, shown=shown):
             if options.group is None:
-                _print(consumer, options, tally)
+                _print(consumer, options, counts)
             else:
-                _print_for_group(consumer, options, tally, pipe)
+                _print_for_group(consumer, options, counts, pipe)
     if shown:
-        notify(summary("consumed", tally.records, f"from {options.which}", time.monotonic() - started))
-    elif watched and not tally.records:
+        notify(summary("consumed", counts.records, f"from {options.which}", time.monotonic() - started))
+    elif watched and not counts.records:
         notify("nothing from there on; --follow waits for what comes", dim=True)
 
 
@@ -294,21 +294,21 @@ def _check_topics(found: "Found", options: _Options) -> None:
         brokers.close()
 
 
-def _print(consumer: "Consumer", options: _Options, tally: ProgressCounts) -> None:
+def _print(consumer: "Consumer", options: _Options, counts: ProgressCounts) -> None:
     from headrace.cli.record_formats import RecordRows
 
     out, form = sys.stdout.buffer, _form(options)
     for batch in _limited(consumer.batches(follow=options.follow), options.max_records):
         content = b"".join(line + b"\n" for line in form(RecordRows.of(batch)))
         out.write(content)
-        tally.records += batch.num_rows
-        tally.bytes += len(content)
+        counts.records += batch.num_rows
+        counts.bytes += len(content)
         if options.follow:
             out.flush()
     out.flush()
 
 
-def _print_for_group(consumer: "Consumer", options: _Options, tally: ProgressCounts, pipe: Pipe | None) -> None:
+def _print_for_group(consumer: "Consumer", options: _Options, counts: ProgressCounts, pipe: Pipe | None) -> None:
     from headrace.cli.record_formats import RecordRows
 
     form = _form(options)
@@ -318,8 +318,8 @@ def _print_for_group(consumer: "Consumer", options: _Options, tally: ProgressCou
     with _printing(consumer, pipe) as printed:
         for batch in _limited(consumer.batches(follow=options.follow), options.max_records):
             rows = RecordRows.of(batch)
-            tally.bytes += printed.write(rows, [line + b"\n" for line in form(rows)])
-            tally.records += batch.num_rows
+            counts.bytes += printed.write(rows, [line + b"\n" for line in form(rows)])
+            counts.records += batch.num_rows
 
 
 @contextmanager
@@ -389,11 +389,11 @@ def _form(options: _Options) -> "Form":
     return partial(record_formats.table, width=width, topic_width=topic_width)
 
 
-def _share(consumer: "Consumer", options: _Options, tally: ProgressCounts) -> Callable[[], float | None]:
+def _share(consumer: "Consumer", options: _Options, counts: ProgressCounts) -> Callable[[], float | None]:
     """Return a function that computes which part of all records has come; None where they never end, or the end is not
     known."""
     total = options.max_records
     if not options.follow and options.group is None:
         there = sum(max(0, end - consumer.position(place)) for place, end in consumer.end_offsets().items())
         total = there if total is None else min(total, there)
-    return lambda: tally.records / total if total else None
+    return lambda: counts.records / total if total else None

@@ -122,7 +122,7 @@ class LineSender:
     topic: str
     partition: int | None
     deliveries: Deliveries
-    tally: ProgressCounts
+    counts: ProgressCounts
     keyed: int = 0
     """The number of records with a key."""
     _read: list[InputRecord] = field(default_factory=list)
@@ -146,8 +146,8 @@ class LineSender:
             for record in read:
                 self._send(record)
         self.keyed += keyed
-        self.tally.records += len(read)
-        self.tally.bytes += size_bytes
+        self.counts.records += len(read)
+        self.counts.bytes += size_bytes
 
     def _send_columns(self, records: list[InputRecord], keys: list[bytes | None] | None) -> bool:
         """Send columns. Return False where one of them is too large: nothing is sent then."""
@@ -296,7 +296,7 @@ def _send_all(sending: LineSender, options: _Options, read: _Reader) -> None:
     if interactive:
         notify("one record a line; Ctrl-D ends", dim=True)
     try:
-        with progress(sending.tally, lambda: _share(options.file), shown=not (interactive or options.quiet)):
+        with progress(sending.counts, lambda: _share(options.file), shown=not (interactive or options.quiet)):
             for record in read(lines_of(options.file, before_waiting=sending.send_all)):
                 sending.add(record)
             sending.send_all()

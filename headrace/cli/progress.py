@@ -53,8 +53,8 @@ class Rate:
     window_s: float = _WINDOW_S
     _samples: deque[_Sample] = field(default_factory=deque)
 
-    def of(self, tally: ProgressCounts, now_s: float) -> tuple[float, float]:
-        self._samples.append(_Sample(now_s, tally.records, tally.bytes))
+    def of(self, counts: ProgressCounts, now_s: float) -> tuple[float, float]:
+        self._samples.append(_Sample(now_s, counts.records, counts.bytes))
         while len(self._samples) > 2 and self._samples[1].at_s <= now_s - self.window_s:
             self._samples.popleft()
         first, last = self._samples[0], self._samples[-1]
@@ -64,13 +64,13 @@ class Rate:
         return (last.records - first.records) / seconds, (last.bytes - first.bytes) / seconds
 
 
-def line(tally: ProgressCounts, rate: tuple[float, float], elapsed_s: float, share: float | None) -> str:
+def line(counts: ProgressCounts, rate: tuple[float, float], elapsed_s: float, share: float | None) -> str:
     """Return `12,345 records 45 % 1,234 records/s 1.2 MiB/s 0:12`; `share` is the part of all that is done, if
     known."""
     part = "" if share is None else f"  {min(1.0, share):.0%}".replace("%", " %")
     minutes, seconds = divmod(int(elapsed_s), 60)
     return (
-        f"{tally.records:,} records{part}  {rate[0]:,.0f} records/s  {format_bytes(rate[1])}/s  {minutes}:{seconds:02}"
+        f"{counts.records:,} records{part}  {rate[0]:,.0f} records/s  {format_bytes(rate[1])}/s  {minutes}:{seconds:02}"
     )
 
 
@@ -81,7 +81,7 @@ def summary(verb: str, records: int, topic: str, seconds: float) -> str:
 
 
 @contextmanager
-def progress(tally: ProgressCounts, share: Callable[[], float | None], *, shown: bool) -> Iterator[None]:
+def progress(counts: ProgressCounts, share: Callable[[], float | None], *, shown: bool) -> Iterator[None]:
     """Show the line on stderr until the block ends, then remove it; nothing unless it is `shown` and a terminal."""
     if not shown or not sys.stderr.isatty():
         yield
@@ -96,7 +96,7 @@ def progress(tally: ProgressCounts, share: Callable[[], float | None], *, shown:
 
     def render() -> Any:
         now, part = time.monotonic(), share()
-        text = line(tally, rate.of(tally, now), now - started, part)
+        text = line(counts, rate.of(counts, now), now - started, part)
         if part is None:
             return Text(text)
         grid = Table.grid(Column(max_width=_BAR_WIDTH), Column(no_wrap=True), padding=(0, 2))

@@ -67,10 +67,6 @@ class StickyRoundRobin:
             self._partition = (partition + 1) % self._partition_count
         return PartitionId(partition)
 
-    def grow(self, partition_count: int) -> None:
-        """Note that the topic has more partitions now; they never become fewer."""
-        self._partition_count = max(partition_count, self._partition_count)
-
 
 def _data_and_bounds(keys: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Return the bytes of all keys with a word of zeros after them, and where each key starts and ends within."""

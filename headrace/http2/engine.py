@@ -71,7 +71,7 @@ class Engine:
         """Return what these bytes from the peer mean, as events in order. Raises `RemoteProtocolError`; then the
         connection is over.
 
-        `now_ms` is a clock that never goes back: as it moves on, so do the allowances of `floods`.
+        `now_ms` is a clock that never goes back: as it moves on, so does each `Allowance`.
         """
         if self.failed:
             return []

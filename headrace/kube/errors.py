@@ -2,8 +2,8 @@
 them.
 
 While the API server is away `ApiUnavailableError` is ordinary: callers back off and go on with what they know. After it
-a write may or may not have landed: read the object again before deciding anew. A `ConflictError` decides nothing either
-(design section 5): another write was there first.
+a write may or may not have landed: read the object again before deciding anew. A `ConflictError` decides nothing
+either: another write was there first.
 """
 
 import json

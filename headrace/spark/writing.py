@@ -1,7 +1,7 @@
 """The writing of DataFrames: its options, what tasks do with their rows, and what the driver does when all are done.
 
-    exactly once     each task stages its rows (`client.staging`); the driver's `commit` is one decision, by which a
-                     batch of the query is in its topics once, whatever was run again before or after
+    exactly once     each task stages its rows (`client.producer.staging`); the driver's `commit` is one decision, by
+                     which a batch of the query is in its topics once, whatever was run again before or after
     at least once    each task writes its rows; `commit` has nothing left to do
 
 A streaming query commits as the writer that its id names, and its batches by their numbers: both are in its checkpoint.

@@ -30,7 +30,6 @@ _MOVED_S: Final = 120
 _LOOK_S: Final = 0.05
 _END_S: Final = 60
 _GROUPS: Final = "/apis/headrace.io/v1alpha1/namespaces/default/consumergroups"
-_SHOWN: Final = 8
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from headrace.core.errors import HeadraceError
 from headrace.core.replication import events
-from headrace.core.replication.seats import greatest_incarnation, is_superseded
+from headrace.core.replication.seats import greatest_incarnation
 from headrace.core.resources.topic import Durability
 from headrace.core.types import BrokerId, Incarnation, Seat
 from tests.sim.api import Api
@@ -272,10 +272,6 @@ class Brokers:
 
     def disk_freed(self, life: Life, _: int) -> None:
         life.disk.is_full = False
-
-    def exit_superseded(self, life: Life) -> None:
-        if life.writer is not None and is_superseded(life.me, [life.writer.known]):
-            self.stop(life, 0)
 
     def check(self) -> None:
         for machine in self.machines.values():

@@ -88,12 +88,6 @@ class Operator:
         return {broker: Broker.of(lease, self.liveness, now_ms) for broker, lease in api.leases.items()}
 
 
-@dataclass(eq=False, slots=True)
-class _Change:
-    replicas: int
-    label: str
-
-
 class Operating:
     def __init__(self, setting: Setting, api: Api, brokers: Brokers, calling: Calling) -> None:
         self.setting, self.api, self.brokers, self.calling = setting, api, brokers, calling

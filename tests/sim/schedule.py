@@ -6,7 +6,7 @@ keeps its meaning when others are taken away. As text, one step a line: `kill 1`
 """
 
 from bisect import bisect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
@@ -80,7 +80,3 @@ def find(targets: Sequence[Target], name: str) -> Target | None:
     label, _, before = name.partition("#")
     same = [target for target in targets if target.label == label]
     return same[min(int(before or 0), len(same) - 1)] if same else None
-
-
-def format_steps(steps: Iterable[Step]) -> str:
-    return "\n".join(map(str, steps))

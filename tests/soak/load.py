@@ -98,7 +98,7 @@ class KeyedWriter(Member):
 
 
 class Follower(Member):
-    """Reads everything from the start on, as far as retention lets it; `follow_to` ends it."""
+    """Reads everything from the start on, as far as retention lets it; the soak reads on to the end (`read_on`)."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

@@ -52,7 +52,7 @@ def components(
 ) -> Components:
     """Make the components of a broker that takes requests at once."""
     admission, locator, namespace = Admission(), Locator(me.broker, view, partitions), "default"
-    callers, reach = Callers(view, admission), PartitionAccess(locator.locate, proxy)
+    callers, access = Callers(view, admission), PartitionAccess(locator.locate, proxy)
     return Components(
         me=me.broker,
         view=view,
@@ -68,7 +68,7 @@ def components(
         questions=Questions(callers, admission.control_bodies),
         watches=OpenWatches(),
         groups=GroupCoordinators(me.broker, namespace, view, partitions),
-        writers=WriterCoordinators(me.broker, namespace, view, partitions, reach, metrics.registry),
+        writers=WriterCoordinators(me.broker, namespace, view, partitions, access, metrics.registry),
         sessions=OpenSessions.for_memory(admission.bodies.limit_bytes),
-        followers=ServedStreams(StreamMetrics(metrics.registry), catch_up_rate),
+        served_streams=ServedStreams(StreamMetrics(metrics.registry), catch_up_rate),
     )

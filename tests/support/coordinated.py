@@ -13,7 +13,7 @@ TOPICS = {"flights": shape("flights", 2)}
 
 @dataclass
 class Coordinated:
-    """`ports.CoordinatedGroups`, of one group."""
+    """`CoordinatedGroups`, of one group."""
 
     world: World = field(default_factory=lambda: World(dict(TOPICS)))
     is_here: bool = True

@@ -196,7 +196,7 @@ async def _running(apps: ReplicaApps, me: Seat, catch_up_rate: int | None = None
     view.list_leases([], 0)
     async with AsyncTransport() as transport:
         made = components(me, view, opened, Proxy(transport), metrics, catch_up_rate)
-        streams = FollowerStreams(me, view, Transports(transport), made.followers.metrics)
+        streams = FollowerStreams(me, view, Transports(transport), made.served_streams.metrics)
         disk = BrokerDisk(data.path, DiskLimits(), metrics, lambda reason: None)
         host = Host(metrics, disk, streams, lambda: Contact(monotonic_ms(), monotonic_ms()))
         for number in range(apps.partitions):
@@ -230,6 +230,6 @@ def _know(app: ReplicaApp, others: Iterable[ReplicaApp]) -> None:
     app.components.view.list_leases(leases, monotonic_ms())
 
 
-def lanes_of(app: ReplicaApp) -> dict[StreamRole, int]:
+def roles_of(app: ReplicaApp) -> dict[StreamRole, int]:
     """How many partitions it follows on which."""
     return {lane: int(app.metric("headrace_broker_replication_followed", lane=lane.value)) for lane in StreamRole}

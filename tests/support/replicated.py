@@ -1,8 +1,8 @@
 """A cluster of replicated topics for tests of the planner: brokers that die, return and catch up, beside a `ModelApi`.
 
 What the planner sees of a broker may be late: one that died looks ready until `notice`, and after `restart_operator`
-nobody has proved to be alive. What brokers and leaders do is what design sections 5 and 6 let them do. Every write of
-the planner to a PartitionSet is checked as it lands.
+nobody has proved to be alive. Brokers and leaders do what the protocol lets them do (docs/replication.md). Every write
+of the planner to a PartitionSet is checked as it lands.
 """
 
 from collections.abc import Callable, Iterator

@@ -222,12 +222,12 @@ class ClusterMembership:
         self._lease = lease
         self._client = client
         self._namespace = namespace
-        self.teller = TopicWarner(client, me.broker)
-        here.opener.warn = self.teller.warn
-        self._calls = SetCalls(me, client, view, metrics, self.teller)
+        self.warner = TopicWarner(client, me.broker)
+        here.opener.warn = self.warner.warn
+        self._calls = SetCalls(me, client, view, metrics, self.warner)
         self._writing = SetWriting(me, view, here.holdings, here.epochs_seen, self._calls)
         metrics.watch(self._writing.undecided)
-        self._reconciler = HoldingsReconciler(me, view, here.holdings, here.actions, self._writing, self.teller)
+        self._reconciler = HoldingsReconciler(me, view, here.holdings, here.actions, self._writing, self.warner)
         self._notes = LeaseNotes(lease, here.disk, self._writing)
         self._handover = Handover(me, client, view, self._writing, namespace)
 
@@ -258,4 +258,4 @@ class ClusterMembership:
 
     async def close(self) -> None:
         await self._calls.close()
-        await self.teller.close()
+        await self.warner.close()

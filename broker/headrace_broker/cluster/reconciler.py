@@ -54,14 +54,14 @@ class HoldingsReconciler:
         holdings: Holdings,
         actions: PartitionActions,
         writing: SetWriting,
-        teller: TopicWarner,
+        warner: TopicWarner,
     ) -> None:
         self._me = me
         self._view = view
         self._holdings = holdings
         self._actions = actions
         self._writing = writing
-        self._teller = teller
+        self._warner = warner
         self._leaving: Leaving = {}
         """The partitions that this life sees being moved away."""
         self._reported: set[TopicUid] = set()
@@ -149,7 +149,7 @@ class HoldingsReconciler:
                 self._actions.delete(key)
             case Orphan(key, reason):
                 self._actions.orphan(key)
-                self._teller.warn(self._holdings.topic_of(key), key.uid, "DataOrphaned", f"{key}: {reason}")
+                self._warner.warn(self._holdings.topic_of(key), key.uid, "DataOrphaned", f"{key}: {reason}")
             case Purge(key, reason):
                 _log.warning("%s (%s): deleting the orphaned data: %s", key, self._holdings.topic_of(key), reason)
                 self._actions.purge(key)
@@ -162,6 +162,6 @@ class HoldingsReconciler:
             case ReportRegressed(key, topic, reason):
                 if key.uid not in self._reported:
                     self._reported.add(key.uid)
-                    self._teller.warn(topic, key.uid, "MetadataRegressed", f"partition {key.partition}: {reason}")
+                    self._warner.warn(topic, key.uid, "MetadataRegressed", f"partition {key.partition}: {reason}")
             case _:
                 assert_never(action)

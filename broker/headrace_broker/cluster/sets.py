@@ -147,13 +147,13 @@ class SetCalls:
     """The calls about sets, one object per process."""
 
     def __init__(
-        self, me: Seat, client: KubeClient, view: ClusterView, metrics: SetMetrics, teller: TopicWarner
+        self, me: Seat, client: KubeClient, view: ClusterView, metrics: SetMetrics, warner: TopicWarner
     ) -> None:
         self._me = me
         self._client = client
         self._view = view
         self._metrics = metrics
-        self._teller = teller
+        self._warner = warner
         self._turns = asyncio.Semaphore(SET_CALLS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -175,7 +175,7 @@ class SetCalls:
         self._metrics.isr_shrinks.inc(shrinks)
         self._metrics.isr_expands.inc(expands)
         if each.writer.is_regressed and not was_regressed:
-            self._teller.warn(
+            self._warner.warn(
                 before.topic_name, before.topic_uid, "MetadataRegressed", _EPOCH_WENT_BACK.format(each.name)
             )
             self._view.changed.set()
@@ -229,7 +229,7 @@ class SetCalls:
         _log.info("wrote %s: %s", each.name, "; ".join(wish.reason for wish in wished) or "as it was")
         for wish in wished:
             if wish.loss:
-                self._teller.warn(landed.topic_name, landed.topic_uid, "RecordsMayBeLost", wish.loss)
+                self._warner.warn(landed.topic_name, landed.topic_uid, "RecordsMayBeLost", wish.loss)
 
     async def _read(self, each: WrittenSet) -> None:
         each.is_doubted, known = False, each.writer.known
@@ -367,7 +367,7 @@ class SetWriting:
         if (ready, regressed) != self._leases:
             self._leases = ready, regressed
             self._look_anew()
-        around = BrokerSituation(
+        situation = BrokerSituation(
             self._me,
             ready,
             now_ms,
@@ -378,7 +378,7 @@ class SetWriting:
         )
         for each in self._sets.values():
             if (each.is_stale or each.asked) and each.call is None and each.due_ms <= now_ms:
-                self._look_at(each, around)
+                self._look_at(each, situation)
 
     def leave(self, why: str) -> None:
         """Stop, and step down wherever others can do without this broker."""
@@ -431,13 +431,13 @@ class SetWriting:
         for each in self._sets.values():
             each.asked = due.get(each.writer.known.topic_uid, set())
 
-    def _look_at(self, each: WrittenSet, around: BrokerSituation) -> None:
+    def _look_at(self, each: WrittenSet, situation: BrokerSituation) -> None:
         writer, is_whole, each.is_stale = each.writer, each.is_stale, False
         if writer.must_read or each.is_doubted:
             self._calls.read(each)
             return
-        each.wished = wanted_states(writer.known, self._local(each, around, is_whole=is_whole), around)
-        put = writer.write((wish.state for wish in each.wished), regressed=around.regressed)
+        each.wished = wanted_states(writer.known, self._local(each, situation, is_whole=is_whole), situation)
+        put = writer.write((wish.state for wish in each.wished), regressed=situation.regressed)
         if put is None:
             return
         for state in put.partitions:
@@ -448,7 +448,9 @@ class SetWriting:
             self._looks.forget(put.key(wish.state.id))
         self._calls.put(each, put)
 
-    def _local(self, each: WrittenSet, around: BrokerSituation, *, is_whole: bool) -> dict[PartitionId, LocalReplica]:
+    def _local(
+        self, each: WrittenSet, situation: BrokerSituation, *, is_whole: bool
+    ) -> dict[PartitionId, LocalReplica]:
         """Return the replicas that are here of the set; only those that are asked for where nothing else has
         changed."""
         known, local, seen = each.writer.known, {}, self._seen.read()
@@ -461,5 +463,5 @@ class SetWriting:
             if here is not None:
                 local[state.id] = here
             if here is not None and here.leader is not None:
-                self._looks.looked(key, state, around.ready, around.now_ms)
+                self._looks.looked(key, state, situation.ready, situation.now_ms)
         return local

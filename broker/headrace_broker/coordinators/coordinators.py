@@ -230,7 +230,7 @@ class GroupCoordinators:
         self.listeners: list[GroupsListener] = []
         self._seen: list[Topic] = []
         """The list of all topics, as they were looked at last."""
-        self._sight = VisibleTopics()
+        self._visible = VisibleTopics()
         self._settings: dict[GroupName, GroupSettings] = {}
         self._names: dict[str, tuple[Mapping[str, TopicShape], Names]] = {}
         """The names of each namespace's topics, with the topics that they were made of."""
@@ -239,13 +239,13 @@ class GroupCoordinators:
         # Most of what changes is no topic, and a Topic that has not changed is the same object.
         if len(topics) != len(self._seen) or any(map(is_not, topics, self._seen)):
             self._seen = topics
-            for news in self._sight.look(topics):
+            for news in self._visible.look(topics):
                 for coordinator in self.local.all():
                     coordinator.shell.step(news)
 
     def _make(self, number: PartitionId, partition: Partition) -> GroupCoordinator:
         made = GroupCoordinator(partition, self.listeners)
-        for news in self._sight.all():
+        for news in self._visible.all():
             made.shell.step(news)
         for group, settings in self._settings.items():
             if self.partition_of(group) == number:
@@ -273,7 +273,7 @@ class GroupCoordinators:
 
     def topics(self, namespace: str) -> Mapping[str, TopicShape]:
         """Return the topics of a namespace, as groups know them."""
-        return self._sight.topics.get(namespace, {})
+        return self._visible.topics.get(namespace, {})
 
     def names(self, namespace: str) -> Names:
         """Return the names of its topics, by uid."""
@@ -344,7 +344,7 @@ class WriterCoordinators:
         namespace: str,
         view: ClusterView,
         partitions: OpenPartitions,
-        reach: PartitionAccess,
+        access: PartitionAccess,
         registry: CollectorRegistry,
     ) -> None:
         """Coordinate nothing yet; `namespace` is that of the brokers' Leases, with both topics."""
@@ -355,9 +355,9 @@ class WriterCoordinators:
         self.staging_name = TopicName(namespace, STAGING_TOPIC)
         self.wanted = asyncio.Event()
         """Set when somebody wants to commit, and a topic for it is not there."""
-        self._reach = reach
+        self._access = access
         self._staging: Topic | None = None
-        self._rolling = RollForward(reach, self.staging_name, asyncio.Semaphore(ROLL_SHARES_MAX))
+        self._roll_forward = RollForward(access, self.staging_name, asyncio.Semaphore(ROLL_SHARES_MAX))
         self._metrics = WriterMetrics(registry)
         self._metrics.writers.set_function(lambda: sum(each.machine.count for each in self.local.all()))
 
@@ -386,7 +386,7 @@ class WriterCoordinators:
 
     def _make(self, number: PartitionId, partition: Partition) -> WriterCoordinator:
         made = WriterCoordinator(
-            partition, self._reach, self.staging_name, self._rolling, self._metrics, self._time_rules
+            partition, self._access, self.staging_name, self._roll_forward, self._metrics, self._time_rules
         )
         self._introduce(made)
         return made

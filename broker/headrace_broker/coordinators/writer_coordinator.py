@@ -170,8 +170,8 @@ class StagesLostError(Exception):
 
 
 class RollForward:
-    def __init__(self, reach: PartitionAccess, staging: TopicName, slots: asyncio.Semaphore) -> None:
-        self._reach = reach
+    def __init__(self, access: PartitionAccess, staging: TopicName, slots: asyncio.Semaphore) -> None:
+        self._access = access
         self._staging = staging
         self._slots = slots
 
@@ -192,7 +192,7 @@ class RollForward:
             try:
                 async with self._slots:
                     batches = await self._read(share.batches[at:], sequences[at:], producer, staging_uid)
-                    await self._reach.produce(place, share.key.uid, batches)
+                    await self._access.produce(place, share.key.uid, batches)
             except StaleTopicError as error:
                 return f"{place}: {error.message}"
             except StagesLostError as error:
@@ -231,7 +231,7 @@ class RollForward:
     async def _read_one(self, batch: StagedBatch, uid: TopicUid, numbers: ProducerNumbers) -> RawBatch:
         place = Place(self._staging, batch.partition)
         try:
-            return renumbered(await self._reach.read(place, uid, batch.base_offset), numbers)
+            return renumbered(await self._access.read(place, uid, batch.base_offset), numbers)
         except (StaleTopicError, OffsetOutOfRangeError, CorruptBatchError) as error:
             raise StagesLostError(f"its stages are gone: {error.message}") from error
 
@@ -240,18 +240,18 @@ class WriterCoordinator:
     def __init__(
         self,
         partition: Partition,
-        reach: PartitionAccess,
+        access: PartitionAccess,
         staging: TopicName,
-        rolling: RollForward,
+        roll_forward: RollForward,
         metrics: WriterMetrics,
         rules_of: Callable[[TopicUid], TimeRules | None],
     ) -> None:
         """`rules_of` gives what a topic says of the times of its records; None where it says nothing."""
         self.machine = WriterMachine()
         self.shell: WriterShell = CoordinatorShell(partition, self.machine, COMMITS_LOG, self)
-        self._reach = reach
+        self._access = access
         self._staging = staging
-        self._rolling = rolling
+        self._roll_forward = roll_forward
         self._metrics = metrics
         self._rules_of = rules_of
         self.staging_uid: TopicUid | None = None
@@ -302,7 +302,7 @@ class WriterCoordinator:
     async def _look(self, order: Look) -> None:
         seen: dict[PartitionId, Span] | HeadraceError
         try:
-            seen = await self._reach.spans(self._staging, order.decision.staging_uid, order.partitions)
+            seen = await self._access.spans(self._staging, order.decision.staging_uid, order.partitions)
             for share in order.decision.shares:
                 await self._check_times(share, order.decision.staging_uid)
         except HeadraceError as error:
@@ -318,7 +318,7 @@ class WriterCoordinator:
         label = f"{share.topic}/{share.key.partition}"
         for number, batch in enumerate(share.batches):
             try:
-                stored = await self._reach.read(Place(self._staging, batch.partition), staging_uid, batch.base_offset)
+                stored = await self._access.read(Place(self._staging, batch.partition), staging_uid, batch.base_offset)
                 if stored:
                     rules.check_times(stored_times(stored), wall_ms(), label, batch=number, first=first)
             except OffsetOutOfRangeError:
@@ -327,7 +327,7 @@ class WriterCoordinator:
 
     async def _roll(self, order: Roll) -> None:
         with self._metrics.rolling(order.decision):
-            dropped = await self._rolling.roll(order.writer, order.decision)
+            dropped = await self._roll_forward.roll(order.writer, order.decision)
         for why in dropped:
             _log.error("batch %d of %s: %s", order.decision.batch, order.writer, why)
         self.shell.step(RolledForward(order.writer, order.decision.batch, dropped))
@@ -335,7 +335,7 @@ class WriterCoordinator:
     async def _clean(self, order: Clean) -> None:
         if self.staging_uid is not None:
             try:
-                await self._reach.delete_before(Place(self._staging, order.partition), self.staging_uid, order.before)
+                await self._access.delete_before(Place(self._staging, order.partition), self.staging_uid, order.before)
             except HeadraceError as error:
                 _log.info("staging partition %d is cleaned later: %s", order.partition, error.message)
 
@@ -349,7 +349,7 @@ class WriterCoordinator:
 
     async def _see(self, partitions: Iterable[PartitionId], uid: TopicUid) -> None:
         try:
-            spans = await self._reach.spans(self._staging, uid, partitions)
+            spans = await self._access.spans(self._staging, uid, partitions)
         except HeadraceError as error:
             _log.debug("%s: its stages cannot be looked at: %s", self.shell.label, error)
         else:

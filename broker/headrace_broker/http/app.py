@@ -222,13 +222,13 @@ class SessionsRoute:
         self,
         callers: Callers,
         sessions: OpenSessions,
-        followers: ServedStreams,
+        served_streams: ServedStreams,
         begin_session: Callable[[RequestBody, str | None], Session],
         begin_stream: Callable[[RequestBody], ServedStream],
     ) -> None:
         self._callers = callers
         self._sessions = sessions
-        self._followers = followers
+        self._served_streams = served_streams
         self._begin_session = begin_session
         self._begin_stream = begin_stream
 
@@ -246,7 +246,7 @@ class SessionsRoute:
 
     async def _replicate(self, request: web.Request) -> web.StreamResponse:
         stream = self._begin_stream(_stream_body(request))
-        with self._followers.one_more(stream, holder_of(request.remote or "")):
+        with self._served_streams.one_more(stream, holder_of(request.remote or "")):
             response, writer = await _begun_response(request, REPLICATION)
             await stream.run(writer)
             await response.write_eof()
@@ -305,7 +305,7 @@ class Components:
     groups: GroupCoordinators
     writers: WriterCoordinators
     sessions: OpenSessions
-    followers: ServedStreams
+    served_streams: ServedStreams
 
     def drain(self) -> None:
         """End what would go on for ever, because this broker is about to stop. Its partitions drain by themselves."""
@@ -314,7 +314,7 @@ class Components:
         self.writers.local.drain()
         self.watches.drain()
         self.sessions.drain()
-        self.followers.drain()
+        self.served_streams.drain()
 
 
 def broker_app(parts: Components, own_names: frozenset[str] | None = None) -> web.Application:
@@ -330,9 +330,9 @@ def broker_app(parts: Components, own_names: frozenset[str] | None = None) -> we
     sessions = SessionsRoute(
         callers,
         parts.sessions,
-        parts.followers,
+        parts.served_streams,
         partial(Session, opener, parts.sessions, admission, metrics),
-        partial(ServedStream, me, view, parts.partitions, parts.followers),
+        partial(ServedStream, me, view, parts.partitions, parts.served_streams),
     )
     metadata = MetadataRoutes(view, parts.partitions)
     groups = GroupRoutes(me, view, parts.groups, callers, json_bodies, proxy)

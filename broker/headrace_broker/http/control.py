@@ -2,9 +2,9 @@
 coordinators. Any broker passes such a request on, so that a sender who reaches one of them reaches all.
 
 held: what a broker holds and which epochs it knows. promises: what it holds of partitions in which nobody can lead;
-`headrace.core.control.promises` says what an answer means. Partitions that are not open here, or of which this broker
-has not applied what the operator saw, are left out of the answer: the operator asks again. watermarks: how far the
-readable records of partitions reach, for the lag of groups.
+`headrace.core.control.broker_reports` says what an answer means. Partitions that are not open here, or of which this
+broker has not applied what the operator saw, are left out of the answer: the operator asks again. watermarks: how far
+the readable records of partitions reach, for the lag of groups.
 """
 
 import json

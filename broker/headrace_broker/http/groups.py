@@ -7,7 +7,7 @@ coordinator holds what they said. A heartbeat that waits for news holds none, an
 `GroupForwarding` bounds the requests that are passed on: each holds a stream between two brokers for as long as its
 answer takes, and records go by the same connection. Heartbeats that wait have a bound of their own, so that a thousand
 members never keep anybody from committing or leaving. Above it they are answered at once there, and wait here
-(`core.groups.passing`). One per broker.
+(`heartbeat_without_waiting`). One per broker.
 
 GET of the groups of a namespace asks all brokers that coordinate any, as far as they answer. One hop only, as with
 everything: a broker that is asked by another one tells what it coordinates itself. Documents that list much are made in
@@ -218,7 +218,7 @@ class GroupRoutes:
         self._groups = groups
         self._callers = callers
         self._json = json_bodies
-        self._passing = GroupForwarding(proxy)
+        self._forwarding = GroupForwarding(proxy)
 
     async def coordinator(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/namespaces/{ns}/groups/{g}/coordinator"""
@@ -235,7 +235,7 @@ class GroupRoutes:
         group = self._named(request)
         target = self._groups.locate(group)
         if isinstance(target, CoordinatorElsewhere):
-            return await self._passing.other(request, target, ())
+            return await self._forwarding.other(request, target, ())
         found, topics = target.find(group), self._groups.topics(group.namespace)
         report = None if found is None else report_of(found.image, found.state, self._me, topics, {})
         if report is not None and found is not None:
@@ -313,7 +313,7 @@ class GroupRoutes:
             chunks = await take_body(request, share, GROUP_BODY_BYTES_MAX)
             target = self._groups.locate(group)
             if isinstance(target, CoordinatorElsewhere):
-                pass_on = self._passing.heartbeat if waits else self._passing.other
+                pass_on = self._forwarding.heartbeat if waits else self._forwarding.other
                 return await pass_on(request, target, chunks)
             number, topics = target.shell.requests.next_number(), self._groups.topics(group.namespace)
             asked = await self._json.parsed(chunks, lambda body: parse(body, number, topics))
@@ -327,7 +327,7 @@ class GroupRoutes:
     async def _ask(self, request: web.Request, group: GroupName, parse: _Parse) -> web.StreamResponse:
         target = self._groups.locate(group)
         if isinstance(target, CoordinatorElsewhere):
-            return await self._passing.other(request, target, ())
+            return await self._forwarding.other(request, target, ())
         asked = parse(None, target.shell.requests.next_number(), self._groups.topics(group.namespace))
         return await self._answer(request, target, group, asked)
 

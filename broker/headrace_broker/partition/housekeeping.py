@@ -9,7 +9,7 @@ again an interval later; the others go on.
 `Verification` asks: does this broker's disk still have what was written, and what becomes of a log where it has not?
 
     segments are read through ── damage ──> told: log, Event, metric
-                                                     └── others have all of it (`mending`)
+                                                     └── others have all of it (`others_have_it`)
                                                            ──> this life ends as every stop does, and the next begins
                                                      logs are closed ── others still have all of it
                                                            ──> the next life cuts the log there and fetches the rest

@@ -124,19 +124,19 @@ class ServedFetchChannel:
     def __init__(
         self,
         number: int,
-        hold: LedPartition,
+        led: LedPartition,
         terms: FetchTerms,
         outgoing: OutgoingFrames,
         over: Callable[[Failed | ChannelClosed], None],
     ) -> None:
         """Open the channel; `over` is told the last message on it. Raises what `fetch` raises."""
         self.number = number
-        self.hold = hold
+        self.led = led
         self._over = over
         self._max_bytes = terms.max_bytes
         self._credit = terms.credit
         offset = terms.offset if isinstance(terms.offset, int) else Edge(terms.offset)
-        self.offset = start_offset(hold.partition, self._query(offset, terms.max_bytes))
+        self.offset = start_offset(led.partition, self._query(offset, terms.max_bytes))
         """The offset where the next frame begins."""
         self._outgoing = outgoing
         self._cold = SessionReadAhead[FetchedBatches](outgoing, self)
@@ -145,7 +145,7 @@ class ServedFetchChannel:
         """Whether the last piece came from a thread."""
 
     def begin(self) -> None:
-        self.hold.partition.follow(self.wake)
+        self.led.partition.follow(self.wake)
         self.wake()
 
     def add_credit(self, nbytes: int) -> None:
@@ -154,13 +154,13 @@ class ServedFetchChannel:
 
     def wake(self) -> None:
         """Look whether there is something to send."""
-        if not self._cold.is_under_way and (self._credit > 0 or self.hold.is_over):
+        if not self._cold.is_under_way and (self._credit > 0 or self.led.is_over):
             self._outgoing.let_speak(self)
 
     def next_frame(self, max_bytes: int) -> Sequence[Buffer]:
         try:
-            if self.hold.is_over:
-                raise self.hold.why_over()
+            if self.led.is_over:
+                raise self.led.why_over()
             fetched = self._fetched(max_bytes)
         except HeadraceError as error:
             self.fail(error)
@@ -170,7 +170,7 @@ class ServedFetchChannel:
         self.offset = fetched.next_offset
         self._credit -= sum(map(len, fetched.buffers))
         # The high watermark is read again: what was committed since the read has woken nobody.
-        if self.offset < self.hold.partition.high_watermark and self._credit > 0:
+        if self.offset < self.led.partition.high_watermark and self._credit > 0:
             self._go_on()
         return Batches(
             self.number,
@@ -182,7 +182,7 @@ class ServedFetchChannel:
         ).buffers()
 
     def fail(self, error: HeadraceError) -> None:
-        self._over(Failed(self.number, self.hold.with_leader(error)))
+        self._over(Failed(self.number, self.led.with_leader(error)))
 
     def close(self) -> None:
         """Close the channel, because the client wants no more of it."""
@@ -190,7 +190,7 @@ class ServedFetchChannel:
 
     def leave(self) -> None:
         """Leave the partition: the channel is over, or its session is."""
-        self.hold.partition.unfollow(self.wake)
+        self.led.partition.unfollow(self.wake)
         self._outgoing.silence(self)
         self._cold.cancel()
 
@@ -203,7 +203,7 @@ class ServedFetchChannel:
         if self._credit <= 0:
             return None
         self._reads_ahead = False
-        fetched = fetch_cached(self.hold.partition, self._query(self.offset, max_bytes))
+        fetched = fetch_cached(self.led.partition, self._query(self.offset, max_bytes))
         if fetched is None:
             self._begin_reading()
         return fetched
@@ -217,7 +217,7 @@ class ServedFetchChannel:
 
     def _begin_reading(self) -> None:
         query = self._query(self.offset, SESSION_COLD_READ_BYTES)
-        self._cold.begin(lambda share: fetch(self.hold.partition, query, share))
+        self._cold.begin(lambda share: fetch(self.led.partition, query, share))
 
     def _query(self, offset: Offset | Edge, max_bytes: int) -> FetchQuery:
         return FetchQuery(
@@ -226,7 +226,7 @@ class ServedFetchChannel:
             max_records=FETCH_RECORDS_MAX,
             min_bytes=0,
             max_wait_ms=0,
-            fence=self.hold.fence,
+            fence=self.led.fence,
             value_format=ValueFormat.TEXT,
         )
 
@@ -242,7 +242,7 @@ class ServedProduceChannel:
     def __init__(
         self,
         number: int,
-        hold: LedPartition,
+        led: LedPartition,
         query: ProduceQuery,
         admission: Admission,
         outgoing: OutgoingFrames,
@@ -250,7 +250,7 @@ class ServedProduceChannel:
     ) -> None:
         """Open the channel; `over` is told the last message on it."""
         self.number = number
-        self.hold = hold
+        self.led = led
         self._query = query
         self._admission = admission
         self._outgoing = outgoing
@@ -264,7 +264,7 @@ class ServedProduceChannel:
         """The check of a produce that takes long."""
 
     def begin(self) -> None:
-        self.hold.partition.follow(self._moved)
+        self.led.partition.follow(self._moved)
 
     @property
     def is_pending(self) -> bool:
@@ -279,7 +279,7 @@ class ServedProduceChannel:
         try:
             ledger.check_room(len(self._collected))
             if not self._collected:
-                self._batch_bytes_max = self.hold.max_message_bytes
+                self._batch_bytes_max = self.led.max_message_bytes
             checked = _CheckedBatch(
                 produce.sequence, split_batches(produce.batches, batch_bytes_max=self._batch_bytes_max)
             )
@@ -330,10 +330,10 @@ class ServedProduceChannel:
         group = ProduceGroup(())
         batches = [batch for produce in produces for batch in produce.batches]
         try:
-            written, epoch = self.hold.partition.append(batches, self._query, partial(self._answered, group))
+            written, epoch = self.led.partition.append(batches, self._query, partial(self._answered, group))
         except HeadraceError as error:
             if len(produces) == 1:
-                self._ledger.refuse(self.hold.with_leader(error), produces[0].sequence)
+                self._ledger.refuse(self.led.with_leader(error), produces[0].sequence)
             return False
         group.answers = self._answers(produces, written, epoch)
         self._ledger.appended(group)
@@ -353,12 +353,12 @@ class ServedProduceChannel:
 
     def leave(self) -> None:
         """Leave the partition: the channel is over, or its session is."""
-        self.hold.partition.unfollow(self._moved)
+        self.led.partition.unfollow(self._moved)
         if self.checking is not None and self.checking is not asyncio.current_task():
             self.checking.cancel()
 
     def _answers(self, produces: list[_CheckedBatch], written: AppendedBatches, epoch: LeaderEpoch) -> list[Produced]:
-        start = self.hold.partition.log.log_start_offset
+        start = self.led.partition.log.log_start_offset
         answers, first = [], 0
         for sequence, batches in produces:
             base, last = written.base_offsets[first], written.last_offsets[first + len(batches) - 1]
@@ -368,13 +368,13 @@ class ServedProduceChannel:
 
     def _answered(self, group: ProduceGroup, error: HeadraceError | None) -> None:
         group.is_done = True
-        group.error = self.hold.with_leader(error) if error is not None else None
+        group.error = self.led.with_leader(error) if error is not None else None
         if group.answers:  # else `_append` has yet to say what the answers are
             self._tell()
 
     def _moved(self) -> None:
-        if self.hold.is_over:
-            self.fail(self.hold.why_over())
+        if self.led.is_over:
+            self.fail(self.led.why_over())
 
     def _tell(self) -> None:
         for said in self._ledger.take():

@@ -72,15 +72,15 @@ class ChannelOpener:
         match opening:
             case OpenProduce(number, terms):
                 self._internal.check_writable(terms.topic, stages=True)
-                hold = LedPartition.take(self._locator, Place(terms.topic, terms.partition), terms.fence)
-                query = ProduceQuery(terms.acks, terms.timeout_ms, hold.fence)
-                opened = ChannelOpened(number, hold.standing())
-                return ServedProduceChannel(number, hold, query, self._admission, outgoing, over), opened
+                led = LedPartition.take(self._locator, Place(terms.topic, terms.partition), terms.fence)
+                query = ProduceQuery(terms.acks, terms.timeout_ms, led.fence)
+                opened = ChannelOpened(number, led.standing())
+                return ServedProduceChannel(number, led, query, self._admission, outgoing, over), opened
             case OpenFetch(number, terms):
                 self._internal.check_readable(terms.topic)
-                hold = LedPartition.take(self._locator, Place(terms.topic, terms.partition), terms.fence)
-                channel = ServedFetchChannel(number, hold, terms, outgoing, over)
-                return channel, ChannelOpened(number, hold.standing(channel.offset))
+                led = LedPartition.take(self._locator, Place(terms.topic, terms.partition), terms.fence)
+                channel = ServedFetchChannel(number, led, terms, outgoing, over)
+                return channel, ChannelOpened(number, led.standing(channel.offset))
             case _:
                 raise AssertionError("one of the two")
 

@@ -5,9 +5,9 @@ A `FileHandle` closes its descriptor when the last reference to it goes, not bef
 replaced while a thread reads from it, and a descriptor that was closed too early would by then name another file.
 
 `Ballast` is a file that only takes up room: given up when the disk is full, so that there is some for the broker's own
-writes. The reserve of a broker (`headrace.core.log.quota`) keeps its own records off the last of the disk, but others
-may write to the same volume. A start writes its incarnation before anything else: without room for that, it could not
-even delete segments that retention is over for.
+writes. The reserve of a broker (`headrace.core.log.disk_quota`) keeps its own records off the last of the disk, but
+others may write to the same volume. A start writes its incarnation before anything else: without room for that, it
+could not even delete segments that retention is over for.
 
 Everything here blocks, except `read_cached`. Called by the other modules of this package, and by `broker_disk`.
 """

@@ -4,7 +4,7 @@ Below the recovery point no bytes are read that no client asks for, and a fetch 
 flipped there stays unnoticed until the day on which this replica is needed. `LogVerification` also keeps which segments
 are in doubt. A `PartitionLog` owns it, on its event loop; each step of a `SegmentCheck` runs in a thread. Nothing is
 changed here: the fate of a damaged log depends on which other replicas have what it had
-(`headrace.core.replication.mending`). Called by `partition.housekeeping`.
+(`headrace.core.replication.draining`). Called by `partition.housekeeping`.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence

@@ -122,7 +122,7 @@ class AsyncConsumer(Positions):
             request_timeout_ms=PRODUCE_TIMEOUT_MS_DEFAULT,
         )
         self._fetcher: AsyncFetcher | None = None
-        self._attendance: AsyncMember | None = None
+        self._member: AsyncMember | None = None
         self._current: AsyncReading | None = None
         """The reading that hands out records now."""
         self._closed = False
@@ -137,10 +137,10 @@ class AsyncConsumer(Positions):
         self._reading = self._read_from(await self._brokers.run(self._start_positions()))
         self._fetcher = AsyncFetcher(self._brokers, self._reading)
         if self._group is not None:
-            self._attendance = self._attend(self._group, self._fetcher)
-            await self._attendance.join()
+            self._member = self._new_member(self._group, self._fetcher)
+            await self._member.join()
 
-    def _attend(self, options: "GroupOptions", fetcher: AsyncFetcher) -> "AsyncMember":
+    def _new_member(self, options: "GroupOptions", fetcher: AsyncFetcher) -> "AsyncMember":
         # A consumer without a group does not load the modules of groups.
         from headrace.client.groups.async_member import AsyncMember
 
@@ -179,7 +179,7 @@ class AsyncConsumer(Positions):
         assert self._reading is not None, "what has begun has started"
         if self._handed.stops:
             self._fetcher.settle()  # The rest of the batch is handed out to the next loop.
-        found = await self._fetcher.next_batch(self._attendance or AsyncBetween())
+        found = await self._fetcher.next_batch(self._member or AsyncBetween())
         if found is None:
             self._fetcher.settle()
             self._current = None
@@ -202,28 +202,28 @@ class AsyncConsumer(Positions):
 
     @property
     def _has_news(self) -> bool:
-        return self._attendance is not None and self._attendance.seat.news
+        return self._member is not None and self._member.group_member.news
 
     @property
     def _holds_until_ns(self) -> int:
-        return sys.maxsize if self._attendance is None else self._attendance.seat.holds_until_ns
+        return sys.maxsize if self._member is None else self._member.group_member.holds_until_ns
 
     async def _follow(self) -> None:
         """Do what the group wants by now, between two records."""
-        if self._attendance is not None:
-            await self._attendance.follow()
+        if self._member is not None:
+            await self._member.follow()
 
     async def _begin(self, reading: AsyncReading) -> None:
         await self.start()
         assert self._reading is not None, "it has started"
         assert self._fetcher is not None, "it has started"
         self._current = None
-        if self._attendance is not None:
-            await self._attendance.settle()
+        if self._member is not None:
+            await self._member.settle()
         self._fetcher.settle()
         self._handed.came_back()
-        if self._attendance is not None:
-            await self._brokers.run(self._attendance.resume())
+        if self._member is not None:
+            await self._brokers.run(self._member.resume())
         await self._brokers.run(self._end_at(follow=reading.follow))
         self._current = reading
 
@@ -252,20 +252,20 @@ class AsyncConsumer(Positions):
         It returns when the commit is written. Raises FencedMemberError, and commits nothing, where a partition is not
         this member's (any more).
         """
-        attendance = await self._attending()
-        await self._brokers.run(attendance.commit(offsets, metadata))
+        member = await self._checked_member()
+        await self._brokers.run(member.commit(offsets, metadata))
 
     async def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
         """Return the offsets that members of the group have committed."""
-        attendance = await self._attending()
-        return await self._brokers.run(attendance.group_offsets())
+        member = await self._checked_member()
+        return await self._brokers.run(member.group_offsets())
 
-    async def _attending(self) -> "AsyncMember":
+    async def _checked_member(self) -> "AsyncMember":
         if self._group is None:
             raise LocalError(self._no_group)
         await self.start()
-        assert self._attendance is not None, "it has started, in a group"
-        return self._attendance
+        assert self._member is not None, "it has started, in a group"
+        return self._member
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -281,14 +281,14 @@ class AsyncConsumer(Positions):
         self.wakeup()
         if self._closing is None:
             self._closing = asyncio.create_task(self._end(now_ms() + timeout_ms), name="headrace-close")
-        is_inside = self._attendance is not None and self._attendance.is_in_callback()
+        is_inside = self._member is not None and self._member.is_in_callback()
         if not is_inside and asyncio.current_task() is not self._closing:
             await asyncio.shield(self._closing)
 
     async def _end(self, by_ms: int) -> None:
         try:
-            if self._attendance is not None:
-                await self._attendance.close(by_ms)
+            if self._member is not None:
+                await self._member.close(by_ms)
         finally:
             if self._fetcher is not None:
                 await self._fetcher.close()
@@ -305,7 +305,7 @@ class AsyncConsumer(Positions):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and self._attendance is not None and not self._closed:
+        if kind is None and self._member is not None and not self._closed:
             if self._fetcher is not None:
                 self._fetcher.settle()
             self._handed.came_back()

@@ -39,7 +39,7 @@ class Consumer(Positions):
         self._pid = os.getpid()
         self._iterated: Generator[Record] | None = None
         """The generator that `iter` returned last; perhaps it is over."""
-        self._door = ThreadGuard()
+        self._guard = ThreadGuard()
         self._brokers = brokers = Brokers(
             server,
             namespace,
@@ -55,17 +55,17 @@ class Consumer(Positions):
             raise
         reading = self._reading = self._read_from(positions)
         self._fetcher = Fetcher(brokers, reading)
-        self._attendance = self._attend(self._group)
-        self._finalizer = weakref.finalize(self, _end, self._fetcher, self._attendance)
+        self._member = self._new_member(self._group)
+        self._finalizer = weakref.finalize(self, _end, self._fetcher, self._member)
         closing.detach()
-        if self._attendance is not None:
+        if self._member is not None:
             try:
-                self._attendance.join()
+                self._member.join()
             except BaseException:
                 self._finalizer()
                 raise
 
-    def _attend(self, options: "GroupOptions | None") -> "BlockingMember | None":
+    def _new_member(self, options: "GroupOptions | None") -> "BlockingMember | None":
         if options is None:
             return None
         # A consumer without a group does not load the modules of groups.
@@ -82,7 +82,7 @@ class Consumer(Positions):
     def __iter__(self) -> Iterator[Record]:
         """Return records for ever, or until `wakeup`; it waits for new ones. A loop that was left goes on there."""
         self._check_open()
-        self._door.check()
+        self._guard.check()
         if self._iterated is None or getgeneratorstate(self._iterated) == GEN_CLOSED:
             self._iterated = self.records()
         return self._iterated
@@ -92,13 +92,15 @@ class Consumer(Positions):
         return self._records_of(self._begin(follow))
 
     def _records_of(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Generator[Record]:
-        handed, seat = self._handed, None if self._attendance is None else self._attendance.seat
+        handed, member = self._handed, None if self._member is None else self._member.group_member
         try:
             for cursor, batch in batches:
                 turn = cursor.turn
                 for handed.last in consumed_records.records(cursor.partition, batch):
                     yield handed.last
-                    if handed.stops or (seat is not None and (seat.news or monotonic_ns() >= seat.holds_until_ns)):
+                    if handed.stops or (
+                        member is not None and (member.news or monotonic_ns() >= member.holds_until_ns)
+                    ):
                         handed.came_back_between(cursor)
                         self._follow()
                         if self._is_stopped():
@@ -139,10 +141,10 @@ class Consumer(Positions):
             self._iterated = None
             reading.begin()
             self._handed.came_back()
-            if self._attendance is not None:
-                self._attendance.run(self._attendance.resume())
+            if self._member is not None:
+                self._member.run(self._member.resume())
             self._brokers.run(self._end_at(follow=follow))
-        return self._read(self._fetcher.batches(self._attendance or Between()))
+        return self._read(self._fetcher.batches(self._member or Between()))
 
     def _read(self, batches: Iterator[tuple[Cursor, DecodedBatch]]) -> Iterator[tuple[Cursor, DecodedBatch]]:
         """Yield all of the batches, until reading is stopped."""
@@ -158,9 +160,9 @@ class Consumer(Positions):
 
     def _follow(self) -> None:
         """Do what the group wants by now, between two records."""
-        if self._attendance is not None and not self._handed.stops:
+        if self._member is not None and not self._handed.stops:
             with self._inside():
-                self._attendance.follow()
+                self._member.follow()
 
     def _is_stopped(self) -> bool:
         """Return whether `wakeup` has stopped the loop; a call counts once. Raises LocalError when it is closed."""
@@ -212,15 +214,15 @@ class Consumer(Positions):
         It returns when the commit is written. Raises FencedMemberError, and commits nothing, where a partition is not
         this member's (any more).
         """
-        attendance = self._attending()
+        member = self._checked_member()
         with self._inside():
-            attendance.run(attendance.commit(offsets, metadata))
+            member.run(member.commit(offsets, metadata))
 
     def group_offsets(self) -> dict[TopicPartition, GroupOffset]:
         """Return the offsets that members of the group have committed."""
-        attendance = self._attending()
+        member = self._checked_member()
         with self._inside():
-            return attendance.run(attendance.group_offsets())
+            return member.run(member.group_offsets())
 
     def commit_below(self, first_undone: Callable[[TopicPartition], int | None]) -> None:
         """Bound automatic commits, for a program that hands records on and asks for more before they are done.
@@ -228,13 +230,13 @@ class Consumer(Positions):
         Before each automatic commit, `first_undone` is asked for the offset of the first record that is not done; it
         returns None when all records that were handed out are done. Any thread calls it, often: it must not wait.
         """
-        self._attending().seat.shares.first_undone = first_undone
+        self._checked_member().group_member.assigned.first_undone = first_undone
 
-    def _attending(self) -> "BlockingMember":
-        if self._attendance is None:
+    def _checked_member(self) -> "BlockingMember":
+        if self._member is None:
             raise LocalError(self._no_group)
         self._check_open()
-        return self._attendance
+        return self._member
 
     def _check_open(self) -> None:
         if not self._finalizer.alive or self._pid != os.getpid():
@@ -243,7 +245,7 @@ class Consumer(Positions):
     def _check_reads(self) -> None:
         """Raise LocalError while it is being closed: callbacks may still commit then, but nothing is read any more."""
         self._check_open()
-        if self._door.is_closing:
+        if self._guard.is_closing:
             raise LocalError(self._not_started)
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -259,27 +261,27 @@ class Consumer(Positions):
             self._finalizer()
             return
         by_ms = now_ms() + timeout_ms
-        if self._attendance is not None and not self._door.is_closing:
-            self._attendance.hurry(by_ms)
-        how = self._door.ask(sys._getframe())
+        if self._member is not None and not self._guard.is_closing:
+            self._member.hurry(by_ms)
+        how = self._guard.ask(sys._getframe())
         self.wakeup()
         if how is Closing.NOW:
             self._close_now()
-        elif how is Closing.WAIT and not self._door.wait(timeout_ms):
+        elif how is Closing.WAIT and not self._guard.wait(timeout_ms):
             self._finalizer()
 
     def _close_now(self) -> None:
         try:
-            if self._attendance is not None:
-                self._attendance.hand_back()
+            if self._member is not None:
+                self._member.hand_back()
         finally:
-            _end(self._fetcher, self._attendance)
+            _end(self._fetcher, self._member)
             self._finalizer.detach()  # Not before: a thread that was interrupted may close it again.
-            self._door.closed()
+            self._guard.closed()
 
     def _inside(self) -> Inside:
         """Return the visit of this thread, which closes the consumer for others. Raises LocalError beside another."""
-        return Inside(self._door, self._close_now)
+        return Inside(self._guard, self._close_now)
 
     def __enter__(self) -> Self:
         return self
@@ -287,19 +289,19 @@ class Consumer(Positions):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and self._attendance is not None and self._finalizer.alive:
+        if kind is None and self._member is not None and self._finalizer.alive:
             self._reading_now.begin()
             self._handed.came_back()
         self.close()
 
 
-def _end(fetcher: Fetcher, attendance: "BlockingMember | None") -> None:
+def _end(fetcher: Fetcher, member: "BlockingMember | None") -> None:
     """Leave the group, then end the fetcher. After an interrupt before the group has heard of it, the fetcher stays
     so that a second `close` can tell the group.
     """
     try:
-        if attendance is not None:
-            attendance.close()
+        if member is not None:
+            member.close()
     except Exception:
         fetcher.close()
         raise

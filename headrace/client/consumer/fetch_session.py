@@ -174,10 +174,10 @@ class FetchChannels(Generic[S]):
     def ask(self, ask: Ask) -> Asked[S] | None:
         """Ask on the channel of the partition. None: the partition has no channel."""
         partition = ask.cursor.partition
-        serving = self._channels.get(partition)
-        if serving is None:
+        opened = self._channels.get(partition)
+        if opened is None:
             return None
-        session, channel, stream = serving
+        session, channel, stream = opened
         if not ask.is_current():  # The ask came late: the channel may be that of its successor already.
             return True, None, stream, b""
         if not channel.goes_on_with(ask):
@@ -191,10 +191,10 @@ class FetchChannels(Generic[S]):
 
     def drop(self, partition: TopicPartition) -> tuple[S, bytes] | None:
         """Close the partition's channel. Return the stream and the bytes that tell the broker; None: no channel."""
-        serving = self._channels.pop(partition, None)
-        if serving is None:
+        opened = self._channels.pop(partition, None)
+        if opened is None:
             return None
-        session, channel, stream = serving
+        session, channel, stream = opened
         session.close(channel)
         return stream, session.outgoing()
 
@@ -212,9 +212,9 @@ class FetchChannels(Generic[S]):
         """Drop the channels of these answers that are over, once nothing of them is left to hand out."""
         for answered in news:
             partition = answered.ask.cursor.partition
-            serving = self._channels.get(partition)
-            if serving is not None:
-                session, channel, _ = serving
+            opened = self._channels.get(partition)
+            if opened is not None:
+                session, channel, _ = opened
                 if not session.is_open(channel) and not channel.arrived:
                     del self._channels[partition]
 

@@ -188,7 +188,7 @@ class GroupOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Attending:
+class GroupArguments:
     """The arguments as they were given; those for groups mean nothing without a group."""
 
     pattern: str | None = None
@@ -208,7 +208,7 @@ def new_member_id() -> "MemberId":
     return MemberId(str(uuid4()))
 
 
-def group_options(topics: Sequence[str], group: str | None, given: Attending) -> GroupOptions | None:
+def group_options(topics: Sequence[str], group: str | None, given: GroupArguments) -> GroupOptions | None:
     """Return the options of the group. None: no group. Raises TypeError and LocalError, each with the remedy."""
     if group is None:
         _check_without(given)
@@ -226,7 +226,7 @@ def group_options(topics: Sequence[str], group: str | None, given: Attending) ->
     )
 
 
-def _check_without(given: Attending) -> None:
+def _check_without(given: GroupArguments) -> None:
     """Raise LocalError for an argument that only members of groups have."""
     for name, value in (
         ("pattern", given.pattern),
@@ -239,7 +239,7 @@ def _check_without(given: Attending) -> None:
             raise LocalError(f"{name} is given without a group: add group='billing', or leave it out")
 
 
-def _check_times(given: Attending) -> None:
+def _check_times(given: GroupArguments) -> None:
     if given.auto_commit_interval_ms < 1:
         raise LocalError(
             f"auto_commit_interval_ms is {given.auto_commit_interval_ms}: it must be 1 or more; auto_commit=False"

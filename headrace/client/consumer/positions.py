@@ -14,8 +14,8 @@ from headrace.client.clock import now_ms
 from headrace.client.consumer.cursor import Cursor, Handed
 from headrace.client.consumer.options import (
     RAISE,
-    Attending,
     Callback,
+    GroupArguments,
     Partitions,
     Start,
     as_ms,
@@ -92,7 +92,7 @@ class Positions(ABC):
         prefetch_bytes: int = CONSUMER_PREFETCH_BYTES_DEFAULT,
         ca_file: str | None = None,
     ) -> None:
-        attending = Attending(
+        group_arguments = GroupArguments(
             pattern,
             instance_id,
             auto_commit,
@@ -102,7 +102,7 @@ class Positions(ABC):
             on_revoked,
             on_lost,
         )
-        self._group = group_options(topics, group, attending)
+        self._group = group_options(topics, group, group_arguments)
         self._topics = topics
         if self._group is None:
             check_topics(topics)

@@ -104,17 +104,17 @@ class ThreadGuard:
 class Inside:
     """A context in which one thread uses the client; on leaving, the thread calls `close` where it is to close it."""
 
-    __slots__ = ("_close", "_door", "_visit")
+    __slots__ = ("_close", "_guard", "_visit")
 
-    def __init__(self, door: ThreadGuard, close: Callable[[], None]) -> None:
-        self._door, self._close = door, close
+    def __init__(self, guard: ThreadGuard, close: Callable[[], None]) -> None:
+        self._guard, self._close = guard, close
         self._visit: Visit | None = None
 
     def __enter__(self) -> None:
-        self._visit = self._door.enter(sys._getframe(1))
+        self._visit = self._guard.enter(sys._getframe(1))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._door.leave(self._visit, sys._getframe()):
+        if self._guard.leave(self._visit, sys._getframe()):
             self._close()

@@ -1,17 +1,16 @@
 """The partitions of a group's member: its first offset in each, its user's progress, and its commits. Pure.
 
-    wanted ──> asked ──> found ──> taken up (`Shares`)
+    wanted ──> asked ──> found ──> taken up (`MemberPartitions`)
                  └── failed ──> left alone for a while ──> wanted again
 
 `Finding` looks up each new partition by itself, so that one that cannot be read keeps no other from being read. A
 member begins behind what its group has committed, else at `start`. An answer for a partition that was taken away
 meanwhile does nothing.
 
-A `Share` is a partition that is read. It is made when the partition is taken up and thrown away with it: a partition
-that comes back gets another share, so nothing of an earlier time is ever committed for it. The reader's thread makes
-and drops
-shares; others look at them, so the dictionary is replaced whole and never changed. `Presence` sees whether the user
-still goes on: what is handed out changes, or the user waits for the SDK.
+A `MemberPartition` is a partition that is read. It is made when the partition is taken up and thrown away with it:
+a partition that comes back gets another one, so nothing of an earlier time is ever committed for it. The reader's
+thread makes and drops them; others look at them, so the dictionary is replaced whole and never changed. `Presence` sees
+whether the user still goes on: what is handed out changes, or the user waits for the SDK.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -64,7 +63,7 @@ class Presence:
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class MemberPartition:
     key: PartitionKey
     cursor: Cursor
     committed: int | None
@@ -77,15 +76,15 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Offsets to be committed, of the shares at the time when it was made."""
+    """Offsets to be committed, of the partitions assigned at the time when it was made."""
 
-    offsets: tuple[tuple[Share, int], ...]
+    offsets: tuple[tuple[MemberPartition, int], ...]
     metadata: str = ""
     is_named: bool = False
     """Whether the user named the offsets: records below them that were not handed out are not wanted."""
 
     def values(self) -> dict[PartitionKey, OffsetValue]:
-        return {share.key: OffsetValue(Offset(offset), metadata=self.metadata) for share, offset in self.offsets}
+        return {assigned.key: OffsetValue(Offset(offset), metadata=self.metadata) for assigned, offset in self.offsets}
 
     def parts(self) -> list["Commit"]:
         """Return this commit in parts, one for each request."""
@@ -93,58 +92,58 @@ class Commit:
         return [replace(self, offsets=self.offsets[start : start + OFFSETS_PER_COMMIT_MAX]) for start in starts]
 
     def written(self) -> None:
-        for share, offset in self.offsets:
-            share.committed = offset
+        for assigned, offset in self.offsets:
+            assigned.committed = offset
             if self.is_named:
-                share.cursor.passed = max(share.cursor.passed, offset)
+                assigned.cursor.passed = max(assigned.cursor.passed, offset)
 
 
 @dataclass(slots=True)
-class Shares:
-    held: Mapping[TopicPartition, Share] = field(default_factory=dict)
+class MemberPartitions:
+    held: Mapping[TopicPartition, MemberPartition] = field(default_factory=dict)
     first_undone: Callable[[TopicPartition], int | None] | None = None
     """The user's function, which each commit asks for the first record that is not done; None: there is no function."""
 
-    def take_up(self, shares: Iterable[Share]) -> None:
-        self.held = {**self.held, **{share.partition: share for share in shares}}
+    def take_up(self, taken: Iterable[MemberPartition]) -> None:
+        self.held = {**self.held, **{assigned.partition: assigned for assigned in taken}}
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         gone = set(partitions)
-        self.held = {partition: share for partition, share in self.held.items() if partition not in gone}
+        self.held = {partition: assigned for partition, assigned in self.held.items() if partition not in gone}
 
     def passed(self, handed: Handed, among: Iterable[TopicPartition] | None = None) -> Commit:
         """Return a commit of the records that the user is done with, where the group does not know it yet."""
         held = self.held
         chosen = held.values() if among is None else [held[each] for each in among if each in held]
-        offsets = ((share, self._done(share, handed)) for share in chosen)
-        return Commit(tuple((share, offset) for share, offset in offsets if offset != share.committed))
+        offsets = ((assigned, self._done(assigned, handed)) for assigned in chosen)
+        return Commit(tuple((assigned, offset) for assigned, offset in offsets if offset != assigned.committed))
 
-    def _done(self, share: Share, handed: Handed) -> int:
+    def _done(self, assigned: MemberPartition, handed: Handed) -> int:
         # Asked before `first_undone`: the user may not be done with a record that comes back meanwhile.
-        passed = handed.passed(share.cursor)
-        undone = None if self.first_undone is None else self.first_undone(share.partition)
-        # Records of an earlier share of this partition are committed, or are another member's.
-        return passed if undone is None else max(undone, share.committed or 0)
+        passed = handed.passed(assigned.cursor)
+        undone = None if self.first_undone is None else self.first_undone(assigned.partition)
+        # Records of an earlier time of this partition are committed, or are another member's.
+        return passed if undone is None else max(undone, assigned.committed or 0)
 
     def handed_out(self, handed: Handed, metadata: str) -> Commit:
         """Return a commit of all records that were handed out, those in hand included: the user says they are done."""
-        offsets = tuple((share, handed.position(share.cursor)) for share in self.held.values())
+        offsets = tuple((assigned, handed.position(assigned.cursor)) for assigned in self.held.values())
         return _said_by_user(Commit(offsets, checked_metadata(metadata)), handed)
 
     def named(self, offsets: Mapping[TopicPartition, int], handed: Handed, metadata: str) -> Commit:
         """Return a commit of these offsets. Raises TypeError, LocalError, FencedMemberError for others' partitions."""
         if not isinstance(offsets, Mapping):
             raise TypeError(f"offsets is {type(offsets).__name__}: give a dict, {{TopicPartition('flights', 0): 42}}")
-        chosen = tuple((self._share(place), _checked_offset(place, offset)) for place, offset in offsets.items())
+        chosen = tuple((self._assigned(place), _checked_offset(place, offset)) for place, offset in offsets.items())
         return _said_by_user(Commit(chosen, checked_metadata(metadata), is_named=True), handed)
 
     def check(self, commit: Commit) -> None:
         """Raise FencedMemberError where a partition went away since."""
-        for share, _ in commit.offsets:
-            if self.held.get(share.partition) is not share:
-                raise not_held(share.partition)
+        for assigned, _ in commit.offsets:
+            if self.held.get(assigned.partition) is not assigned:
+                raise not_held(assigned.partition)
 
-    def _share(self, place: TopicPartition) -> Share:
+    def _assigned(self, place: TopicPartition) -> MemberPartition:
         if not isinstance(place, TopicPartition):
             raise TypeError(f"offsets has {place!r}: its keys are TopicPartitions, as TopicPartition('flights', 0)")
         if place not in self.held:
@@ -157,8 +156,8 @@ def _said_by_user(commit: Commit, handed: Handed) -> Commit:
 
     A commit that was cancelled may be written: a later automatic commit must not take the group back below it.
     """
-    for share, offset in commit.offsets:
-        share.cursor.passed = max(share.cursor.passed, min(offset, handed.position(share.cursor)))
+    for assigned, offset in commit.offsets:
+        assigned.cursor.passed = max(assigned.cursor.passed, min(offset, handed.position(assigned.cursor)))
     return commit
 
 
@@ -231,15 +230,15 @@ def by_topic(given: Given) -> list[GivenTopic]:
     return [GivenTopic(uid, next(iter(places.values())).topic, places) for uid, places in topics.items()]
 
 
-def begin(plan: FetchPlan, beginnings: Iterable[Beginning]) -> list[Share]:
+def begin(plan: FetchPlan, beginnings: Iterable[Beginning]) -> list[MemberPartition]:
     """Read the partitions from their beginnings from now on; a cursor of an earlier time is dropped."""
-    shares = []
+    taken = []
     for key, place, offset, committed, end in beginnings:
         plan.remove(place)
         cursor = plan.add(place, offset)
         cursor.end = end
-        shares.append(Share(key, cursor, committed))
-    return shares
+        taken.append(MemberPartition(key, cursor, committed))
+    return taken
 
 
 def newest(offsets: GroupOffsets) -> dict[TopicPartition, GroupOffset]:

@@ -48,12 +48,12 @@ class AsyncMember(MemberErrands[AsyncBrokers], AsyncBetween):
         """Join the group. Raises the coordinator's error, and the last error when the time limit is over."""
         self._keep(asyncio.create_task(self._look_after(), name="headrace-group"))
         await self._brokers.run(self.resume())
-        while not (self.seat.is_in or self.seat.has_failed or self._closed):
+        while not (self.group_member.is_in or self.group_member.has_failed or self._closed):
             self._settled.clear()
             await self._settled.wait()
-        self.seat.raise_error()
+        self.group_member.raise_error()
         if self._closed:
-            raise LocalError(f"{self.seat.what}: closed meanwhile")
+            raise LocalError(f"{self.group_member.what}: closed meanwhile")
 
     # -- the reader's task -------------------------------------------------------------------------------------------
 
@@ -115,11 +115,11 @@ class AsyncMember(MemberErrands[AsyncBrokers], AsyncBetween):
                 self._changed.clear()
                 self._look()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self.seat.look_ms(now_ms()) / 1000):
+                    async with asyncio.timeout(self.group_member.look_ms(now_ms()) / 1000):
                         await self._changed.wait()
         except BaseException as error:  # The user must hear of it, and not wait for ever.
             if not self._closed:
-                self.seat.die(error)
+                self.group_member.die(error)
                 self._tell()
             raise
 
@@ -139,9 +139,9 @@ class AsyncMember(MemberErrands[AsyncBrokers], AsyncBetween):
         self._changed.set()
 
     def _tell(self) -> None:
-        if self.seat.is_in or self.seat.has_failed:
+        if self.group_member.is_in or self.group_member.has_failed:
             self._settled.set()
-        if self.seat.news:
+        if self.group_member.news:
             self._fetcher.wake()
 
     def _keep(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
@@ -161,7 +161,7 @@ class AsyncMember(MemberErrands[AsyncBrokers], AsyncBetween):
                     await asyncio.wait([self._following])
                 await self._brokers.run(self._hand_back(commit_by_ms))
         except TimeoutError:
-            _log.warning("%s: closed before all callbacks were done", self.seat.what)
+            _log.warning("%s: closed before all callbacks were done", self.group_member.what)
         finally:
             self._closed = True
             self._settled.set()
@@ -169,7 +169,7 @@ class AsyncMember(MemberErrands[AsyncBrokers], AsyncBetween):
             if self._joining:
                 await asyncio.wait(self._joining, timeout=max(0, commit_by_ms - now_ms()) / 1000)
             await self._end_tasks()
-            for sending in self.seat.leave(now_ms()):
+            for sending in self.group_member.leave(now_ms()):
                 leave_by_ms = max(by_ms, now_ms() + CONSUMER_LEAVE_MS_MIN)
                 await self._brokers.run(self._coordinator.leave(sending, leave_by_ms))
 

@@ -52,8 +52,8 @@ class BlockingMember(MemberErrands[Brokers], Between):
         threading.Thread(target=self._look_after, name="headrace-group", daemon=True).start()
         self.run(self.resume())
         with self._changed:
-            self._changed.wait_for(lambda: self.seat.is_in or self.seat.has_failed)
-            self.seat.raise_error()
+            self._changed.wait_for(lambda: self.group_member.is_in or self.group_member.has_failed)
+            self.group_member.raise_error()
 
     # -- the reader's thread -----------------------------------------------------------------------------------------
 
@@ -103,10 +103,10 @@ class BlockingMember(MemberErrands[Brokers], Between):
             with self._changed:
                 while not self._closed:
                     self._look()
-                    self._changed.wait(self.seat.look_ms(now_ms()) / 1000)
+                    self._changed.wait(self.group_member.look_ms(now_ms()) / 1000)
         except BaseException as error:  # The user must hear of it, and not wait for ever.
             with self._changed:
-                self.seat.die(error)
+                self.group_member.die(error)
                 self._changed.notify_all()
             self._fetches.wake()
             raise
@@ -132,7 +132,7 @@ class BlockingMember(MemberErrands[Brokers], Between):
         self._changed.notify_all()
 
     def _tell(self) -> None:
-        if self.seat.news:
+        if self.group_member.news:
             self._fetches.wake()
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class BlockingMember(MemberErrands[Brokers], Between):
             self.run(self._commit_passed(None, by_ms))
         with HeldInterrupts(), self._changed:
             self._closed = True
-            self._leaving += self.seat.leave(now_ms())
+            self._leaving += self.group_member.leave(now_ms())
             self._changed.notify_all()
         # A join that the coordinator hears after the leave would make a member of a consumer that is closed.
         with HeldInterrupts() as interrupts, self._changed:

@@ -6,7 +6,7 @@
 
 Two sides call it, one at a time (the shells bring a lock): the background (`begin`, `answered`, `refused`, `look`,
 `to_find`), and the reader (`take_lost`, `gave_up`, `take_up`, commits); `plan` gives the order. A lost partition leaves
-the shares at once, so that nothing of it is committed any more; the reader hears of it before it is handed anything
+`assigned` at once, so that nothing of it is committed any more; the reader hears of it before it is handed anything
 else. A user that keeps records for longer than `max_poll_interval_ms` leaves the group; the next reading joins again.
 """
 
@@ -16,7 +16,15 @@ from typing import assert_never
 
 from headrace.client.consumer.cursor import Handed
 from headrace.client.consumer.options import GroupOptions
-from headrace.client.groups.assigned_partitions import Beginning, Commit, Finding, Given, Presence, Share, Shares
+from headrace.client.groups.assigned_partitions import (
+    Beginning,
+    Commit,
+    Finding,
+    Given,
+    MemberPartition,
+    MemberPartitions,
+    Presence,
+)
 from headrace.client.groups.requests import Joined
 from headrace.client.record import TopicPartition
 from headrace.client.transport.retry import Trouble
@@ -90,7 +98,7 @@ class GroupMember:
         self.news = False
         self.holds_until_ns = 0
         """The time from which nothing may be handed out any more: a loop looks with each record, without a lock."""
-        self.shares = Shares()
+        self.assigned = MemberPartitions()
         self.finding = Finding(timeout_ms)
         self._handed, self._new_member = handed, new_member
         self._trouble, self._timeout_ms = trouble, timeout_ms
@@ -177,12 +185,12 @@ class GroupMember:
         return min([GROUP_LOOK_MS_MAX, *(max(0, each - now_ms) for each in due_ms if each is not None)])
 
     def leave(self, now_ms: int) -> list[Sending]:
-        """Leave for good, with no partition in hand. A static member is only away: its share waits for a successor."""
+        """Leave for good, with no partition in hand. A static member is only away: its partitions wait."""
         if self._state is None:
             return []
         sendings = self._step(Stopped(for_a_while=bool(self.options.instance_id)), now_ms)
         self._state, self._revokes, self._lost = None, [], []
-        self.shares.drop(self.shares.held)
+        self.assigned.drop(self.assigned.held)
         self.finding.clear()
         self._tell()
         return sendings
@@ -227,8 +235,8 @@ class GroupMember:
                 assert_never(effect)
 
     def _lose(self, error: HeadraceError) -> None:
-        self._lost += self.shares.held
-        self.shares.drop(self.shares.held)
+        self._lost += self.assigned.held
+        self.assigned.drop(self.assigned.held)
         self.finding.clear()
         self._revokes = []
         self._why_lost = error if self._lost else None
@@ -302,7 +310,7 @@ class GroupMember:
 
     def holds(self, now_ms: int) -> bool:
         """Return whether records of the partitions may be handed out: no other member can have these partitions."""
-        return not self.shares.held or (self._state is not None and self._state.holds(now_ms))
+        return not self.assigned.held or (self._state is not None and self._state.holds(now_ms))
 
     def take_lost(self) -> tuple[list[TopicPartition], str]:
         """Take the lost partitions, and the reason: the caller drops them, and tells the user."""
@@ -316,7 +324,7 @@ class GroupMember:
         if not self._revokes:
             return None
         revoke = self._revokes[0]
-        return revoke, [place for place, share in self.shares.held.items() if share.key in revoke.partitions]
+        return revoke, [place for place, assigned in self.assigned.held.items() if assigned.key in revoke.partitions]
 
     def gave_up(self, revoke: Revoke, partitions: list[TopicPartition], now_ms: int) -> list[Sending]:
         """Tell the coordinator that these are given up; nothing is sent if all was lost meanwhile: the user knows."""
@@ -326,7 +334,7 @@ class GroupMember:
             self._tell()
             return []
         self._revokes.remove(revoke)
-        self.shares.drop(partitions)
+        self.assigned.drop(partitions)
         return self._step(GivenUp(revoke.ticket), now_ms)
 
     def is_asked(self, revoke: Revoke) -> bool:
@@ -340,10 +348,10 @@ class GroupMember:
         new = self._new()
         return [beginning for key, beginning in self.finding.found.items() if key in new]
 
-    def take_up(self, shares: list[Share], now_ms: int) -> None:
-        self.shares.take_up(shares)
-        self.finding.forget([share.key for share in shares])
-        if any(share.committed is None for share in shares):
+    def take_up(self, taken: list[MemberPartition], now_ms: int) -> None:
+        self.assigned.take_up(taken)
+        self.finding.forget([assigned.key for assigned in taken])
+        if any(assigned.committed is None for assigned in taken):
             self._commit_at_ms = now_ms  # The next member begins there too, whatever `start` means by then.
         self._tell()
 
@@ -357,9 +365,9 @@ class GroupMember:
     def _new(self) -> dict[PartitionKey, TopicPartition]:
         if self._state is None:
             return {}
-        held = {share.key for share in self.shares.held.values()}
+        held = {assigned.key for assigned in self.assigned.held.values()}
         wanted = ((key, self._place(key)) for key in self._state.assigned - held)
-        return {key: place for key, place in wanted if place is not None and place not in self.shares.held}
+        return {key: place for key, place in wanted if place is not None and place not in self.assigned.held}
 
     def _place(self, key: PartitionKey) -> TopicPartition | None:
         """Return the partition by its topic's name. None: nobody can name the topic any more."""
@@ -373,14 +381,14 @@ class GroupMember:
         if self._why_lost is not None:
             raise self._why_lost
         if offsets is None:
-            return self.shares.handed_out(self._handed, metadata)
-        return self.shares.named(offsets, self._handed, metadata)
+            return self.assigned.handed_out(self._handed, metadata)
+        return self.assigned.named(offsets, self._handed, metadata)
 
     def passed(self, among: list[TopicPartition] | None = None) -> Commit:
         """Return the automatic commit; it is empty where only the user commits."""
         if self.options.auto_commit_interval_ms is None:
             return Commit(())
-        return self.shares.passed(self._handed, among)
+        return self.assigned.passed(self._handed, among)
 
     def commit_due(self, now_ms: int) -> Commit | None:
         interval_ms = self.options.auto_commit_interval_ms
@@ -390,13 +398,13 @@ class GroupMember:
         commit = self.passed()
         if not commit.offsets:
             return None
-        if self.shares.first_undone is not None:  # The user goes on, however long a record stays in hand.
+        if self.assigned.first_undone is not None:  # The user goes on, however long a record stays in hand.
             self._presence.seen(now_ms)
         return commit
 
     def commit_request(self, commit: Commit) -> tuple[CommitReceived, Mapping[TopicUid, str]]:
         """Return the request, and the topics' names. Raises FencedMemberError where a partition went away since."""
-        self.shares.check(commit)
+        self.assigned.check(commit)
         if self._state is None:
             raise LocalError(f"{self.what}: this consumer is no member just now; iterate it to join again")
         request = CommitReceived(0, commit.values(), self._state.identity.member, self._state.epoch)

@@ -35,9 +35,9 @@ class MemberErrands(ABC, Generic[B]):
         self, brokers: B, fetches: FetchErrands[B], options: GroupOptions, start: Start, timeout_ms: int
     ) -> None:
         self._brokers, self._fetches, self._reading = brokers, fetches, fetches.reading
-        self.seat = GroupMember(options, self._reading.handed, new_member_id, brokers.trouble, timeout_ms)
+        self.group_member = GroupMember(options, self._reading.handed, new_member_id, brokers.trouble, timeout_ms)
         self._coordinator = CoordinatorClient(brokers, GroupName(brokers.namespace, options.group))
-        self._plan = Plan(self.seat, self._reading, brokers.directory, start, now_ms)
+        self._plan = Plan(self.group_member, self._reading, brokers.directory, start, now_ms)
         self._close_by_ms: int | None = None
         """The time by which a close must be over; None: nobody closes it."""
         self._closed = False
@@ -70,7 +70,7 @@ class MemberErrands(ABC, Generic[B]):
 
     def resume(self) -> Errand[None]:
         """Begin a reading: a consumer that is not in the group any more joins again."""
-        self._send(self.seat.begin(now_ms()))
+        self._send(self.group_member.begin(now_ms()))
         yield from ()
 
     def _follow(self) -> Errand[None]:
@@ -80,8 +80,8 @@ class MemberErrands(ABC, Generic[B]):
     def _is_settled(self) -> Errand[bool]:
         asked_ms = now_ms()
         report = yield from self._coordinator.description()
-        missing = self.seat.missing(report)
-        is_silent, said = self.seat.silent(report, asked_ms)
+        missing = self.group_member.missing(report)
+        is_silent, said = self.group_member.silent(report, asked_ms)
         for sentence in said:
             _log.warning("%s", sentence)
         if missing is None or is_silent:
@@ -144,22 +144,22 @@ class MemberErrands(ABC, Generic[B]):
     def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> Errand[None]:
         """Commit for the user. Raises FencedMemberError, and commits nothing, if a partition is not ours any more."""
         with self._reading.handed.waiting():
-            parts = self._commit_parts(partial(self.seat.commit_of, offsets, metadata), None)
+            parts = self._commit_parts(partial(self.group_member.commit_of, offsets, metadata), None)
             yield Here(partial(self._commit_alone, parts, None))
 
     def _commit_passed(self, partitions: list[TopicPartition] | None, by_ms: int) -> Errand[None]:
         """Commit the user's progress. A failure is only logged: the next reader begins a little earlier."""
         with self._reading.handed.waiting():
             try:
-                parts = self._commit_parts(partial(self.seat.passed, partitions), by_ms)
+                parts = self._commit_parts(partial(self.group_member.passed, partitions), by_ms)
                 if not (yield Here(partial(self._commit_alone, parts, by_ms))):
                     raise LocalError("an earlier commit is not answered")
             except HeadraceError as error:
-                _log.warning("%s", self.seat.not_committed(error))
+                _log.warning("%s", self.group_member.not_committed(error))
 
     def _commit_parts(self, choose: Callable[[], Commit], by_ms: int | None) -> Errand[None]:
         """Commit in parts until `by_ms`; without it, for as long as the client's time limit allows."""
-        what = self.seat.what_commits
+        what = self.group_member.what_commits
         parts = choose().parts()
         timeout_ms = None if by_ms is None else max(0, by_ms - now_ms())
         for part in parts:
@@ -169,21 +169,22 @@ class MemberErrands(ABC, Generic[B]):
         if by_ms is None and self._close_by_ms is not None:  # The user commits, and the consumer is closed meanwhile.
             by_ms = self._close_by_ms
             if now_ms() >= by_ms:
-                raise LocalError(f"{self.seat.what_commits} are not committed: this consumer was closed meanwhile")
-        request, names = self.seat.commit_request(commit)
+                what = self.group_member.what_commits
+                raise LocalError(f"{what} are not committed: this consumer was closed meanwhile")
+        request, names = self.group_member.commit_request(commit)
         try:
             yield from self._coordinator.ask_once(request, names, by_ms=by_ms)
         except HeadraceError as error:
-            self._send(self.seat.committed(commit, error, now_ms()))
+            self._send(self.group_member.committed(commit, error, now_ms()))
             raise
-        self._send(self.seat.committed(commit, None, now_ms()))
+        self._send(self.group_member.committed(commit, None, now_ms()))
 
     # -- in the background -------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         """Start what is due by the time."""
-        self._send(self.seat.look(now_ms()))
-        given, commit = self.seat.to_find(now_ms()), self.seat.commit_due(now_ms())
+        self._send(self.group_member.look(now_ms()))
+        given, commit = self.group_member.to_find(now_ms()), self.group_member.commit_due(now_ms())
         if given is not None:
             self._spawn(self._find(given), "headrace-group-find")
         if commit is not None:
@@ -194,7 +195,7 @@ class MemberErrands(ABC, Generic[B]):
         try:
             yield from self._steps(self._plan.find(given))
         except Exception as error:
-            self.seat.tell_found(given, dict.fromkeys(given.places, as_group_error(error)), now_ms())
+            self.group_member.tell_found(given, dict.fromkeys(given.places, as_group_error(error)), now_ms())
         self._look_again()
         self._tell()
         self._fetches.wake()
@@ -207,7 +208,7 @@ class MemberErrands(ABC, Generic[B]):
             yield Here(partial(self._commit_alone, self._commit_each_once(commit), 0))
         except Exception as error:
             if not as_group_error(error).retriable:
-                _log.warning("%s", self.seat.not_committed(as_group_error(error)))
+                _log.warning("%s", self.group_member.not_committed(as_group_error(error)))
 
     def _commit_each_once(self, commit: Commit) -> Errand[None]:
         for part in commit.parts():
@@ -218,9 +219,9 @@ class MemberErrands(ABC, Generic[B]):
         try:
             joined = yield from self._coordinator.said_once(sending)
         except Exception as error:
-            self._send(self.seat.refused(sending, as_group_error(error), now_ms()))
+            self._send(self.group_member.refused(sending, as_group_error(error), now_ms()))
         else:
-            self._send(self.seat.answered(sending, joined, now_ms()))
+            self._send(self.group_member.answered(sending, joined, now_ms()))
         self._look_again()
         self._tell()
 

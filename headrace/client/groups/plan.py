@@ -83,9 +83,9 @@ Errand: TypeAlias = Generator[Step, Any, None]
 
 class Plan:
     def __init__(
-        self, seat: GroupMember, reading: ReadAhead, directory: Directory, start: Start, clock: Callable[[], int]
+        self, member: GroupMember, reading: ReadAhead, directory: Directory, start: Start, clock: Callable[[], int]
     ) -> None:
-        self._seat, self._reading, self._directory = seat, reading, directory
+        self._member, self._reading, self._directory = member, reading, directory
         self._start, self._clock = start, clock
         self._untold: Tell | None = None
         """The callback that the user may not have finished: it was interrupted."""
@@ -94,26 +94,26 @@ class Plan:
 
     def is_due(self) -> bool:
         """Return whether there is something to `follow`."""
-        return self._seat.news or self._untold is not None or not self._seat.holds(self._clock())
+        return self._member.news or self._untold is not None or not self._member.holds(self._clock())
 
     def follow(self) -> Errand:
         """Do all that is due by now. Raises what a callback raises, and the error that ended the membership."""
-        seat = self._seat
+        member = self._member
         while self.is_due() and not self._reading.handed.stops:
             if self._untold is not None:
                 yield from self._tell(self._untold)
-            yield Say(seat.look(self._clock()))
-            (lost, why), revoked, found = seat.take_lost(), seat.revoked(), seat.found()
+            yield Say(member.look(self._clock()))
+            (lost, why), revoked, found = member.take_lost(), member.revoked(), member.found()
             if lost:
                 _log.warning("%s", why)
                 yield Drop(lost)
-                yield from self._tell(Tell(seat.options.callbacks.of_lost(), lost))
+                yield from self._tell(Tell(member.options.callbacks.of_lost(), lost))
             elif revoked is not None:
                 yield from self._give_up(*revoked)
             elif found:
                 yield from self._take_up(found)
             else:
-                seat.raise_error()
+                member.raise_error()
                 return
 
     def _tell(self, tell: Tell) -> Errand:
@@ -129,11 +129,11 @@ class Plan:
         """Commit the user's progress, then give the partitions up. If all is lost by then, the user hears of that."""
         if partitions:
             yield CommitPassed(partitions, revoke.by_ms)
-        if not self._seat.is_asked(revoke):
+        if not self._member.is_asked(revoke):
             return
         try:
             if partitions:
-                yield Tell(self._seat.options.callbacks.revoked, partitions)
+                yield Tell(self._member.options.callbacks.revoked, partitions)
         except Exception:  # After an interrupt (no Exception) the callback is called again.
             yield from self._let_go(revoke, partitions)
             raise
@@ -141,7 +141,7 @@ class Plan:
 
     def _let_go(self, revoke: Revoke, partitions: list[TopicPartition]) -> Errand:
         yield Drop(partitions)
-        yield Say(self._seat.gave_up(revoke, partitions, self._clock()))
+        yield Say(self._member.gave_up(revoke, partitions, self._clock()))
 
     def _take_up(self, found: list[Beginning]) -> Errand:
         """Read the partitions that were found. A reading that has ends waits for the end of each partition."""
@@ -149,11 +149,11 @@ class Plan:
         if not plan.has_ends:
             found = [each._replace(end=None) for each in found]
         ready = {each.place: each for each in found if each.end is not None or not plan.has_ends}
-        self._seat.finding.forget([each.key for each in found if each.place not in ready])
-        shares = assigned_partitions.begin(plan, ready.values())
-        self._seat.take_up(shares, self._clock())
-        if shares:
-            yield from self._tell(Tell(self._seat.options.callbacks.assigned, [share.partition for share in shares]))
+        self._member.finding.forget([each.key for each in found if each.place not in ready])
+        taken = assigned_partitions.begin(plan, ready.values())
+        self._member.take_up(taken, self._clock())
+        if taken:
+            yield from self._tell(Tell(self._member.options.callbacks.assigned, [each.partition for each in taken]))
 
     # -- the background ----------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class Plan:
         """Look up where to begin in each partition; one that cannot be read just now keeps no other waiting."""
         outcomes: dict[PartitionKey, Beginning | HeadraceError] = {}
         try:
-            offsets = yield AskOffsets(frozenset(given.places), self._seat.names())
+            offsets = yield AskOffsets(frozenset(given.places), self._member.names())
             topics = assigned_partitions.by_topic(given)
             for topic in topics:
                 self._directory.pin_anew(topic.topic, topic.uid)
@@ -172,7 +172,7 @@ class Plan:
                 outcomes.update(topic.beginnings(offsets, starts, ends))
         except HeadraceError as error:
             outcomes = dict.fromkeys(given.places, error)
-        self._seat.tell_found(given, outcomes, self._clock())
+        self._member.tell_found(given, outcomes, self._clock())
 
     def _starts(self, partitions: list[TopicPartition]) -> Generator[Step, Any, Mapping[TopicPartition, Any]]:
         offset = fixed_offset(self._start)
@@ -184,14 +184,14 @@ class Plan:
 
     def hand_back(self, by_ms: int) -> Errand:
         """Commit the user's progress, and tell the user that the partitions are given up, or lost."""
-        seat = self._seat
-        held = [*seat.shares.held] if seat.is_in else []
+        member = self._member
+        held = [*member.assigned.held] if member.is_in else []
         if held:
             yield CommitPassed(held, by_ms)
-        still = [place for place in held if place in seat.shares.held]
+        still = [place for place in held if place in member.assigned.held]
         if still:
-            yield Tell(seat.options.callbacks.revoked, still)
-        lost, why = seat.take_lost()
+            yield Tell(member.options.callbacks.revoked, still)
+        lost, why = member.take_lost()
         if lost:
             _log.warning("%s", why)
-            yield Tell(seat.options.callbacks.of_lost(), lost)
+            yield Tell(member.options.callbacks.of_lost(), lost)

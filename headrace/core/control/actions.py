@@ -96,7 +96,7 @@ class Notice:
     message: str
     warning: bool = False
     about: str = ""
-    """The text that distinguishes it from others of its reason: `group_events` holds back repetitions."""
+    """The text that distinguishes it from others of its reason: `Restraint` holds back repetitions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The deletion of a topic, as `api.md` describes it.
+"""The deletion of a topic, by its `deletionPolicy`.
 
 `Delete`: the finalizer holds the Topic; every set is marked `deleting`; brokers delete the data and take themselves out
 of `replicas`; when none is left, or the wait is over, the sets go, then the finalizer. `Retain`: no mark, no finalizer,

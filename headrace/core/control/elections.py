@@ -1,5 +1,4 @@
-"""The operator's elections: which broker leads, which is no longer in sync, and which is preferred (design sections 5
-to 7).
+"""The operator's elections: which broker leads, which is no longer in sync, and which is preferred.
 
     led ── the leader is lost, or of an older life ──> elect a renewed member of the ISR under the next leader epoch
      │                                                  ├── none can be, and unclean elections are allowed and sane

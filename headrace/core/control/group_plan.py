@@ -40,7 +40,6 @@ _NO_RESET = (
     "a Spark query begins where its checkpoint says: start it with another checkpoint and startingOffsets, and take"
     " resetOffsets out"
 )
-_OURS = (ConditionType.READY, ConditionType.PAUSED, ConditionType.OFFSETS_RESET)
 _WAITED_SHARE = 8
 """The share of writes, one in so many, for groups whose turn did not come before."""
 

@@ -10,10 +10,10 @@
 
 The end is that of the durable log under `Fsync`. Records that only lost logs had are lost: an Event reports that. It
 takes no permission, unlike an unclean election, because all that any replica has was considered. A broker that never
-comes back is waited for without end: `awaited` and the Topic's conditions name it, and how people may go on (design
-section 6). Invariants: a leader is chosen only among all replicas, each of which has promised in its present life, but
-for those that are lost where the topic allows that; and by a write that fails where anything has changed since. Its
-epoch is above what was promised.
+comes back is waited for without end: `awaited` and the Topic's conditions name it, and how people may go on
+(docs/replication.md). Invariants: a leader is chosen only among all replicas, each of which has promised in its present
+life, but for those that are lost where the topic allows that; and by a write that fails where anything has changed
+since. Its epoch is above what was promised.
 
 A request takes PROMISES_ASKED_MAX partitions. `PromiseRequests` (one per operator) gives each its turn, in the order
 of their keys; a partition is asked about at all its replicas in the same pass.

@@ -2,7 +2,7 @@
 
 A broker is live for LEASE_DURATION_MS after the reader last saw its Lease change. A Lease that was only ever seen in
 one state may be old: its broker is live for now, but not *proven*, and is given nothing new. This is a failure detector
-and no more: safety comes from epochs (design section 6). After any gap in its own contact with the API server the
+and no more: safety comes from epochs. After any gap in its own contact with the API server the
 reader calls `restart`: it could not see any change. One `Liveness` per process, used by operator and brokers.
 
     a Pod that was there is gone, or is another of its name ─┐

@@ -53,7 +53,7 @@ def summarize(
     why_offline = _offline_message(topic, offline, observed)
     unplaced = _unplaced_message(topic, states)
     conditions = (
-        _ready(topic, states, why_offline, outlook),
+        _ready(why_offline, outlook),
         _under_replicated(topic, states, observed, unplaced),
         _offline(why_offline, unplaced),
         _reassigning(states, outlook.unfinished),
@@ -101,8 +101,8 @@ def _patch(topic: Topic, summary: dict[str, Any], conditions: Sequence[Condition
     return PatchStatus(topic, status, "what is observed has changed", notices(conditions, previous))
 
 
-def _ready(topic: Topic, states: Sequence[PartitionState], why_offline: str, outlook: Outlook) -> Condition:
-    obstacle = _obstacle(topic, states, outlook)
+def _ready(why_offline: str, outlook: Outlook) -> Condition:
+    obstacle = _obstacle(outlook)
     if obstacle is not None:
         return Condition.off(ConditionType.READY, *obstacle)
     if why_offline:
@@ -110,7 +110,7 @@ def _ready(topic: Topic, states: Sequence[PartitionState], why_offline: str, out
     return Condition.on(ConditionType.READY, "AllPartitionsOnline")
 
 
-def _obstacle(topic: Topic, states: Sequence[PartitionState], outlook: Outlook) -> tuple[str, str] | None:
+def _obstacle(outlook: Outlook) -> tuple[str, str] | None:
     """Return (reason, message) of what keeps the operator from giving the topic what it asks for."""
     if outlook.regressed:
         return "MetadataRegressed", (

@@ -15,7 +15,7 @@ Offsets belong to a topic's uid. While a group has members its offsets never age
 `offsetsRetention` after that or after it was committed, whichever is later. A topic that is merely out of sight keeps
 its offsets; those of a topic that was deleted go at once.
 
-Invariants (`invariants`): no partition has two owners; epochs and revisions only rise. Called by `group_machine`.
+Invariants: no partition has two owners; epochs and revisions only rise. Called by `group_machine`.
 """
 
 from collections.abc import Mapping

@@ -200,8 +200,6 @@ class MemberState:
         """The session of the last answer; before the first, so that a request has its usual time."""
         self._ticket = 0
         self._request = 0
-        self._since = 1
-        """The first request of this life."""
         self._sent: dict[int, int] = {}
         """The send times of the requests of this life that are not answered."""
         self._answered_ms = now_ms

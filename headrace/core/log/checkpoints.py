@@ -8,7 +8,7 @@
 - `log-start-checkpoint`: there once records were deleted from the front; records below it are never shown.
 - `cut-at`: there only after a failed `fdatasync`, or for a damaged segment that others have whole. Records above it
   may not be on disk, or are not what was written: the next start cuts there.
-- `void-before`: a seat of this replica in an older incarnation than this is never renewed (design section 6).
+- `void-before`: a seat of this replica in an older incarnation than this is never renewed.
 - `epochs-seen`: the greatest leader epoch that the broker has seen of each partition, a promise that outlives the
   process. One file for all partitions, so that any number of promises is one sync.
 

@@ -55,7 +55,7 @@ class DiskBudget:
         self._refused_bytes = 0
         """The size of the append that found no room."""
         self._limits = limits
-        self._free_bytes = self._volume_bytes = _ENDLESS
+        self._volume_bytes = _ENDLESS
         # Appends are refused from so many bytes taken on:
         self._quota_end = self._reserve_end = self._end = _ENDLESS
 
@@ -74,7 +74,7 @@ class DiskBudget:
 
     def measured_volume(self, free_bytes: int, volume_bytes: int, taken_before: int) -> None:
         """Note that the file system has so much left for this process, of so much in all."""
-        self._free_bytes, self._volume_bytes = free_bytes, volume_bytes
+        self._volume_bytes = volume_bytes
         if self._limits.reserve_bytes is None:
             self.reserve_bytes = min(volume_bytes // _RESERVE_PART, DISK_RESERVE_BYTES_MAX)
         self._reserve_end = taken_before + free_bytes - self.reserve_bytes

@@ -1,4 +1,4 @@
-"""Seats, incarnations and the epochs that were seen: what a broker may claim when it comes back (design section 6).
+"""Seats, incarnations and the epochs that were seen: what a broker may claim when it comes back.
 
 A seat (leadership, ISR membership) belongs to one life of a broker: every start takes a greater incarnation, and the
 seats of older ones are void. Leadership is never renewed, only won under a new leader epoch; the only replica of a

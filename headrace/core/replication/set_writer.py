@@ -17,7 +17,7 @@
 based on is the present one. It is decided by its own 200, by a state with a greater partition epoch, or by a read (a
 GET without resourceVersion) that began after it and shows another version. A conflict decides nothing: the first of
 two attempts may have caused it. Until then the next attempt goes out on the same version, with greater partition
-epochs (design section 5). A read that shows an older state than one that landed proves that the API server's data went
+epochs. A read that shows an older state than one that landed proves that the API server's data went
 back: nothing is believed or written until `headrace cluster recover` has set epochs above what is known.
 
 Invariants: one PUT is in flight; a write is forgotten only once its version is known to be over; no partition epoch of
@@ -99,48 +99,48 @@ class WantedState:
 
 
 def wanted_states(
-    partition_set: PartitionSet, local: Mapping[PartitionId, LocalReplica], around: BrokerSituation
+    partition_set: PartitionSet, local: Mapping[PartitionId, LocalReplica], situation: BrokerSituation
 ) -> list[WantedState]:
     """Return the states that this broker wants; `partition_set` is the newest that is known to have landed."""
-    if partition_set.topic_uid in around.regressed:
+    if partition_set.topic_uid in situation.regressed:
         return []
     if partition_set.deleting:
-        wished = (_surrendered(state, local.get(state.id), around) for state in partition_set.partitions)
+        wished = (_surrendered(state, local.get(state.id), situation) for state in partition_set.partitions)
     else:
         # While one log of the set is still being recovered its claims wait: a restart writes each set once.
-        waits = not around.claims or any(each.holding is Holding.BUSY for each in local.values())
+        waits = not situation.claims or any(each.holding is Holding.BUSY for each in local.values())
         held = ((state, local[state.id]) for state in partition_set.partitions if state.id in local)
-        wished = (_wanted_state(state, here, around, claims=not waits) for state, here in held)
+        wished = (_wanted_state(state, here, situation, claims=not waits) for state, here in held)
     return [wish for wish in wished if wish is not None]
 
 
-def _surrendered(state: PartitionState, here: LocalReplica | None, around: BrokerSituation) -> WantedState | None:
-    surrendered = surrender(state, around.me.broker) if here is None else None
+def _surrendered(state: PartitionState, here: LocalReplica | None, situation: BrokerSituation) -> WantedState | None:
+    surrendered = surrender(state, situation.me.broker) if here is None else None
     return None if surrendered is None else WantedState(surrendered, f"partition {state.id}: its data is deleted")
 
 
 def _wanted_state(
-    state: PartitionState, here: LocalReplica, around: BrokerSituation, *, claims: bool
+    state: PartitionState, here: LocalReplica, situation: BrokerSituation, *, claims: bool
 ) -> WantedState | None:
     label = f"partition {state.id}"
-    if around.failed:
-        given = give_up(state, around.me)
-        return None if given is None else WantedState(given, f"{label}: {around.failed}")
-    claimed = claim(state, around.me, here.log) if here.log is not None and claims else None
+    if situation.failed:
+        given = give_up(state, situation.me)
+        return None if given is None else WantedState(given, f"{label}: {situation.failed}")
+    claimed = claim(state, situation.me, here.log) if here.log is not None and claims else None
     if isinstance(claimed, Claim):
         loss = f"{label}: {claimed.loss}" if claimed.loss else ""
         return WantedState(claimed.state, f"{label}: {claimed.reason}", loss, is_claim=True)
-    stepped = step_down(state, around.me, around.ready, here.min_insync_replicas) if around.leaving else None
+    stepped = step_down(state, situation.me, situation.ready, here.min_insync_replicas) if situation.leaving else None
     if stepped is not None:
-        return WantedState(stepped, f"{label}: {around.leaving}")
-    return _wanted_isr_state(state, here.leader, around) if here.leader is not None else None
+        return WantedState(stepped, f"{label}: {situation.leaving}")
+    return _wanted_isr_state(state, here.leader, situation) if here.leader is not None else None
 
 
-def _wanted_isr_state(state: PartitionState, leader: Leader, around: BrokerSituation) -> WantedState | None:
+def _wanted_isr_state(state: PartitionState, leader: Leader, situation: BrokerSituation) -> WantedState | None:
     # A leader that has not heard of this state yet judges another one.
     if not leader.leads or leader.state != state:
         return None
-    isr = leader.wanted_isr(around.ready, around.now_ms)
+    isr = leader.wanted_isr(situation.ready, situation.now_ms)
     if set(isr) == set(state.isr):
         return None
     gone, new = _names(set(state.isr) - set(isr)), _names(set(isr) - set(state.isr))

@@ -1,4 +1,4 @@
-"""PartitionSet: leaders and ISRs of at most 100 partitions of one Topic (design section 6).
+"""PartitionSet: leaders and ISRs of at most 100 partitions of one Topic.
 
 The operator and partition leaders write it, always by PUT with the `resourceVersion` that was read. Each change of a
 partition raises its `partition_epoch`; a state whose `partition_epoch` is not above the one applied is ignored.

@@ -49,11 +49,6 @@ def to_json(document: object) -> str:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
-def meta_of(obj: Object) -> Object:
-    meta: Object = obj.setdefault("metadata", {})
-    return meta
-
-
 def api_version(group: str, version: str) -> str:
     return f"{group}/{version}" if group else version
 

@@ -102,7 +102,7 @@ class DevState:
     brokers: tuple[BrokerProcessState, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that api.md fixes for `headrace dev status -o json`."""
+        """Return the object that `headrace dev status -o json` prints."""
         return {
             "kubeconfig": self.kubeconfig,
             "api": {"url": self.api_url, "pid": self.api_pid},

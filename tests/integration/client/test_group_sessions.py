@@ -13,13 +13,13 @@ def test_should_hand_out_nothing_beyond_its_session(bench: Bench) -> None:
     with bench.consumer(group=bench.topic, on_lost=lost.extend, auto_commit=False) as consumer:
         records = iter(consumer)
         assert [next(records).offset for _ in range(5)] == [0, 1, 2, 3, 4]
-        seat = consumer._attendance.seat  # type: ignore[union-attr]
-        wait_for(lambda: not seat.news, "nobody has told it anything")
+        group_member = consumer._member.group_member  # type: ignore[union-attr]
+        wait_for(lambda: not group_member.news, "nobody has told it anything")
         # As if the process had stood still for longer than its session: no clock has been looked at since.
-        assert seat._state is not None
-        with consumer._attendance._changed:  # type: ignore[union-attr]
-            seat._state._valid_until_ms = 1
-            seat.holds_until_ns = 1_000_000
+        assert group_member._state is not None
+        with consumer._member._changed:  # type: ignore[union-attr]
+            group_member._state._valid_until_ms = 1
+            group_member.holds_until_ns = 1_000_000
         again = next(records)
         assert len(lost) == 1
         assert again.offset == 0, "it joined again, and the group has committed nothing"
@@ -34,9 +34,9 @@ async def test_should_hand_out_nothing_beyond_its_session_on_a_loop(bench: Bench
     async with bench.async_consumer(group=bench.topic, on_lost=lost.extend, auto_commit=False) as consumer:
         records = aiter(consumer)
         assert [(await anext(records)).offset for _ in range(5)] == [0, 1, 2, 3, 4]
-        seat = consumer._attendance.seat  # type: ignore[union-attr]
-        assert seat._state is not None
-        seat._state._valid_until_ms = 1
-        seat.holds_until_ns = records._look_ns = 1_000_000
+        group_member = consumer._member.group_member  # type: ignore[union-attr]
+        assert group_member._state is not None
+        group_member._state._valid_until_ms = 1
+        group_member.holds_until_ns = records._look_ns = 1_000_000
         assert (await anext(records)).offset == 0
         assert len(lost) == 1

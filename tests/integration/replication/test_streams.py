@@ -18,7 +18,7 @@ from headrace_broker.replication.recent_batches import RecentBatches
 from headrace_broker.storage import log_reader
 from headrace_broker.storage.disk import NotCachedError
 from headrace_broker.storage.partition_log import PartitionLog
-from tests.support.replica_apps import ReplicaApp, ReplicaApps, lanes_of, replica_apps
+from tests.support.replica_apps import ReplicaApp, ReplicaApps, replica_apps, roles_of
 from tests.support.waiting import eventually
 
 MIB = 1 << 20
@@ -99,7 +99,7 @@ async def test_should_catch_up_beside_the_live_stream(tmp_path: Path) -> None:
         await apps.start(2)
         await apps.agree(timeout_s=60)
         await eventually(lambda: moves(apps[2]) == {StreamRole.LIVE: 1, StreamRole.CATCH_UP: 1}, "there and back")
-        await eventually(lambda: lanes_of(apps[2]) == {StreamRole.LIVE: 2, StreamRole.CATCH_UP: 0}, "all is live")
+        await eventually(lambda: roles_of(apps[2]) == {StreamRole.LIVE: 2, StreamRole.CATCH_UP: 0}, "all is live")
 
 
 def moves(app: ReplicaApp) -> dict[StreamRole, int]:
@@ -239,8 +239,8 @@ async def test_should_give_up_a_leader_that_says_nothing_and_follow_again(apps: 
     await apps[0].produce(b"a")
     await apps.agree()
     # As where the network drops everything: the follower hears of nothing, not even of the end of the connection.
-    lanes = apps[2].streams._leaders[apps[0].seat]
-    stream = lanes[StreamRole.LIVE]._stream
+    streams = apps[2].streams._leaders[apps[0].seat]
+    stream = streams[StreamRole.LIVE]._stream
     assert stream is not None
     stream._connection._transport.pause_reading()
     await apps[0].produce(b"b")
@@ -267,7 +267,7 @@ async def test_should_show_what_replication_does(apps: ReplicaApps) -> None:
     apps.lead(0)
     await apps[0].produce(b"a")
     await apps.agree()
-    assert lanes_of(apps[1]) == {StreamRole.LIVE: 1, StreamRole.CATCH_UP: 0}
+    assert roles_of(apps[1]) == {StreamRole.LIVE: 1, StreamRole.CATCH_UP: 0}
     assert apps[0].metric("headrace_broker_replication_streams", follower="1", lane="live") == 1
     taken = [app.metric("headrace_broker_replication_bytes_in_total") for app in (apps[1], apps[2])]
     assert sum(taken) == apps[0].metric("headrace_broker_replication_bytes_out_total") > 0
@@ -282,7 +282,7 @@ async def test_should_acknowledge_what_was_written_before_it_stops(apps: Replica
     await asyncio.sleep(0)
     apps[0].components.drain()
     await asyncio.gather(*produced)
-    await eventually(lambda: apps[0].components.followers.open == 0, "the streams have ended")
+    await eventually(lambda: apps[0].components.served_streams.open == 0, "the streams have ended")
 
 
 async def test_should_follow_nobody_once_it_has_closed(apps: ReplicaApps) -> None:
@@ -292,7 +292,7 @@ async def test_should_follow_nobody_once_it_has_closed(apps: ReplicaApps) -> Non
     apps.lead(1)
     await apps[1].produce(b"b", acks=Acks.LEADER)
     await eventually(lambda: end_of(apps[0]) == 2, "another one has followed", 30)
-    assert (end_of(apps[2]), lanes_of(apps[2])) == (1, {StreamRole.LIVE: 0, StreamRole.CATCH_UP: 0})
+    assert (end_of(apps[2]), roles_of(apps[2])) == (1, {StreamRole.LIVE: 0, StreamRole.CATCH_UP: 0})
 
 
 async def test_should_refuse_to_write_with_too_few(tmp_path: Path) -> None:

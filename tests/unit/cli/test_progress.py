@@ -16,14 +16,14 @@ from headrace.cli.progress import ProgressCounts, Rate, ended_by_signals, line, 
 
 
 def test_should_say_what_the_rate_is_now_and_not_what_it_was_on_average() -> None:
-    rate, tally = Rate(window_s=3.0), ProgressCounts()
-    assert rate.of(tally, 0.0) == (0.0, 0.0)
+    rate, counts = Rate(window_s=3.0), ProgressCounts()
+    assert rate.of(counts, 0.0) == (0.0, 0.0)
     for second in range(1, 11):
-        tally.records += 100
-        tally.bytes += 1_000
-        assert rate.of(tally, float(second)) == (100.0, 1_000.0)
+        counts.records += 100
+        counts.bytes += 1_000
+        assert rate.of(counts, float(second)) == (100.0, 1_000.0)
     for second in range(11, 15):
-        last = rate.of(tally, float(second))
+        last = rate.of(counts, float(second))
     assert last == (0.0, 0.0)
 
 

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from headrace.client.consumer.options import Attending, Callbacks, GroupOptions, group_options
+from headrace.client.consumer.options import Callbacks, GroupArguments, GroupOptions, group_options
 from headrace.core.errors import LocalError
 from headrace.core.groups.assignment import Subscription
 
 
 def test_should_have_no_group_where_none_is_named() -> None:
-    assert group_options(["flights"], None, Attending()) is None
+    assert group_options(["flights"], None, GroupArguments()) is None
 
 
 def test_should_take_part_with_the_defaults() -> None:
-    assert group_options(["flights"], "billing", Attending()) == GroupOptions(
+    assert group_options(["flights"], "billing", GroupArguments()) == GroupOptions(
         "billing", Subscription(("flights",)), "", 5_000, 300_000, Callbacks()
     )
 
@@ -25,7 +25,7 @@ def test_should_take_what_is_given() -> None:
     def on_revoked(partitions: Any) -> None: ...
     def on_lost(partitions: Any) -> None: ...
 
-    given = Attending("x.*", "pod-0", auto_commit=False, max_poll_interval_ms=1_000)
+    given = GroupArguments("x.*", "pod-0", auto_commit=False, max_poll_interval_ms=1_000)
     given = replace(given, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
     options = group_options([], "billing", given)
     assert options == GroupOptions(
@@ -38,21 +38,39 @@ def test_should_take_what_is_given() -> None:
 @pytest.mark.parametrize(
     ("topics", "group", "given", "error", "sentence"),
     [
-        (["flights"], None, Attending(pattern="x.*"), LocalError, "pattern is given without a group: add group="),
-        (["flights"], None, Attending(instance_id="a"), LocalError, "instance_id is given without a group"),
-        (["flights"], None, Attending(on_lost=print), LocalError, "on_lost is given without a group"),
-        (["flights"], 7, Attending(), TypeError, "group is int, not str: give the group's name"),
-        (["flights"], "My Group", Attending(), LocalError, "'My Group' cannot name a group.*try my-group"),
-        ([], "billing", Attending(), LocalError, "no topic is given: .* or pattern="),
-        (["my_topic"], "billing", Attending(), LocalError, "'my_topic' cannot name a topic"),
-        ([], "billing", Attending("(x"), LocalError, r"\(x"),
-        (["flights"], "billing", Attending(instance_id=""), LocalError, "instance_id has 0 characters: give 1 to 253"),
-        (["flights"], "billing", Attending(auto_commit_interval_ms=0), LocalError, "auto_commit_interval_ms is 0: it"),
-        (["flights"], "billing", Attending(max_poll_interval_ms=9), LocalError, "max_poll_interval_ms is 9: it must"),
+        (["flights"], None, GroupArguments(pattern="x.*"), LocalError, "pattern is given without a group: add group="),
+        (["flights"], None, GroupArguments(instance_id="a"), LocalError, "instance_id is given without a group"),
+        (["flights"], None, GroupArguments(on_lost=print), LocalError, "on_lost is given without a group"),
+        (["flights"], 7, GroupArguments(), TypeError, "group is int, not str: give the group's name"),
+        (["flights"], "My Group", GroupArguments(), LocalError, "'My Group' cannot name a group.*try my-group"),
+        ([], "billing", GroupArguments(), LocalError, "no topic is given: .* or pattern="),
+        (["my_topic"], "billing", GroupArguments(), LocalError, "'my_topic' cannot name a topic"),
+        ([], "billing", GroupArguments("(x"), LocalError, r"\(x"),
+        (
+            ["flights"],
+            "billing",
+            GroupArguments(instance_id=""),
+            LocalError,
+            "instance_id has 0 characters: give 1 to 253",
+        ),
+        (
+            ["flights"],
+            "billing",
+            GroupArguments(auto_commit_interval_ms=0),
+            LocalError,
+            "auto_commit_interval_ms is 0: it",
+        ),
+        (
+            ["flights"],
+            "billing",
+            GroupArguments(max_poll_interval_ms=9),
+            LocalError,
+            "max_poll_interval_ms is 9: it must",
+        ),
     ],
 )
 def test_should_say_what_is_wrong(
-    topics: list[str], group: Any, given: Attending, error: type[Exception], sentence: str
+    topics: list[str], group: Any, given: GroupArguments, error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence):
         group_options(topics, group, given)

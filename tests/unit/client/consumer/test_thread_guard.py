@@ -11,10 +11,10 @@ from tests.support.patience import patient
 
 
 def test_should_refuse_a_second_thread_while_the_first_is_inside() -> None:
-    door, entered, leaves = ThreadGuard(), threading.Event(), threading.Event()
+    guard, entered, leaves = ThreadGuard(), threading.Event(), threading.Event()
 
     def stay() -> None:
-        with Inside(door, lambda: None):
+        with Inside(guard, lambda: None):
             entered.set()
             leaves.wait(patient(20))
 
@@ -22,30 +22,30 @@ def test_should_refuse_a_second_thread_while_the_first_is_inside() -> None:
     first.start()
     assert entered.wait(patient(20))
     with pytest.raises(LocalError, match=r"another thread uses this consumer just now: .* make one for each thread"):
-        Inside(door, lambda: None).__enter__()
+        Inside(guard, lambda: None).__enter__()
     with pytest.raises(LocalError, match="another thread uses this consumer"):
-        door.check()
+        guard.check()
     leaves.set()
     first.join()
-    with Inside(door, lambda: None), Inside(door, lambda: None):
-        door.check()
+    with Inside(guard, lambda: None), Inside(guard, lambda: None):
+        guard.check()
 
 
 def test_should_close_when_whoever_was_inside_was_interrupted_before_he_could_leave() -> None:
-    door = ThreadGuard()
+    guard = ThreadGuard()
 
     def be_interrupted() -> None:
-        Inside(door, lambda: None).__enter__()
+        Inside(guard, lambda: None).__enter__()
 
     be_interrupted()
-    assert door.ask(sys._getframe()) is Closing.NOW
+    assert guard.ask(sys._getframe()) is Closing.NOW
 
 
 def test_should_leave_the_closing_to_whoever_is_inside() -> None:
-    door, closed = ThreadGuard(), list[bool]()
-    with Inside(door, lambda: closed.append(True)):
-        assert door.ask(sys._getframe()) is Closing.LATER
-        with Inside(door, lambda: closed.append(False)):
+    guard, closed = ThreadGuard(), list[bool]()
+    with Inside(guard, lambda: closed.append(True)):
+        assert guard.ask(sys._getframe()) is Closing.LATER
+        with Inside(guard, lambda: closed.append(False)):
             pass
         assert closed == []
     assert closed == [True]

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.client.consumer.cursor import Cursor, FetchPlan, Handed
 from headrace.client.groups import assigned_partitions
-from headrace.client.groups.assigned_partitions import Beginning, Given, Share, Shares
+from headrace.client.groups.assigned_partitions import Beginning, Given, MemberPartition, MemberPartitions
 from headrace.client.record import GroupOffset, Record, TopicPartition
 from headrace.client.transport.retry import RetryPolicy
 from headrace.core.errors import FencedMemberError, HeadraceError, LocalError, PartitionOfflineError
@@ -25,38 +25,38 @@ def key(place: TopicPartition, uid: str = "") -> PartitionKey:
     return PartitionKey(TopicUid(uid or f"uid-{place.topic}"), PartitionId(place.partition))
 
 
-def share(partition: TopicPartition, position: int, committed: int | None) -> Share:
-    return Share(key(partition), Cursor(partition, position, position), committed)
+def part(partition: TopicPartition, position: int, committed: int | None) -> MemberPartition:
+    return MemberPartition(key(partition), Cursor(partition, position, position), committed)
 
 
-def held(*shares: Share) -> Shares:
-    made = Shares()
-    made.take_up(shares)
+def held(*assigned: MemberPartition) -> MemberPartitions:
+    made = MemberPartitions()
+    made.take_up(assigned)
     return made
 
 
 def test_should_commit_what_was_passed_and_is_not_known() -> None:
-    shares, handed = held(share(P0, 5, 5), share(P1, 7, None)), Handed()
-    commit = shares.passed(handed)
+    assigned, handed = held(part(P0, 5, 5), part(P1, 7, None)), Handed()
+    commit = assigned.passed(handed)
     assert commit.values() == {key(P1): OffsetValue(Offset(7))}
     commit.written()
-    assert shares.passed(handed).offsets == ()
-    shares.held[P0].cursor.position = 9
-    assert shares.passed(handed).offsets == ()
+    assert assigned.passed(handed).offsets == ()
+    assigned.held[P0].cursor.position = 9
+    assert assigned.passed(handed).offsets == ()
     handed.last = Record("flights", 0, 7, 0, None, b"", ())
-    assert shares.passed(handed).values() == {key(P0): OffsetValue(Offset(7))}
-    assert shares.passed(handed, among=[P1, TopicPartition("trains", 0)]).offsets == ()
+    assert assigned.passed(handed).values() == {key(P0): OffsetValue(Offset(7))}
+    assert assigned.passed(handed, among=[P1, TopicPartition("trains", 0)]).offsets == ()
 
 
 def test_should_commit_no_more_than_its_user_says_where_he_hands_records_on() -> None:
-    shares, handed = held(share(P0, 9, 5), share(P1, 7, None)), Handed()
+    assigned, handed = held(part(P0, 9, 5), part(P1, 7, None)), Handed()
     undone: dict[TopicPartition, int] = {P0: 6}
-    shares.first_undone = undone.get
-    assert shares.passed(handed).values() == {key(P0): OffsetValue(Offset(6)), key(P1): OffsetValue(Offset(7))}
-    undone[P0] = 3  # Of an earlier share, before it went to another member and came back.
-    assert shares.passed(handed, among=[P0]).offsets == ()
+    assigned.first_undone = undone.get
+    assert assigned.passed(handed).values() == {key(P0): OffsetValue(Offset(6)), key(P1): OffsetValue(Offset(7))}
+    undone[P0] = 3  # Of an earlier part, before it went to another member and came back.
+    assert assigned.passed(handed, among=[P0]).offsets == ()
     undone.clear()
-    assert shares.passed(handed, among=[P0]).values() == {key(P0): OffsetValue(Offset(9))}
+    assert assigned.passed(handed, among=[P0]).values() == {key(P0): OffsetValue(Offset(9))}
 
 
 def in_hand(offset: int) -> Handed:
@@ -65,54 +65,54 @@ def in_hand(offset: int) -> Handed:
 
 @pytest.mark.parametrize("offsets", [None, {P0: 8}])
 def test_should_commit_what_is_in_hand_where_its_user_says_so(offsets: dict[TopicPartition, int] | None) -> None:
-    shares, handed = held(share(P0, 5, 5)), in_hand(7)
-    shares.held[P0].cursor.position = 9
-    commit = shares.handed_out(handed, "half") if offsets is None else shares.named(offsets, handed, "half")
+    assigned, handed = held(part(P0, 5, 5)), in_hand(7)
+    assigned.held[P0].cursor.position = 9
+    commit = assigned.handed_out(handed, "half") if offsets is None else assigned.named(offsets, handed, "half")
     assert commit.values() == {key(P0): OffsetValue(Offset(8), metadata="half")}
     # It may have landed before its user was cancelled.
-    assert shares.passed(handed).values() == {key(P0): OffsetValue(Offset(8))}
+    assert assigned.passed(handed).values() == {key(P0): OffsetValue(Offset(8))}
     commit.written()
-    assert shares.passed(handed).offsets == (), "what is committed is not taken back"
+    assert assigned.passed(handed).offsets == (), "what is committed is not taken back"
 
 
 def test_should_go_on_from_an_offset_that_its_user_names_once_that_is_written() -> None:
     """Further than what he was handed: those between are not wanted."""
-    shares, handed = held(share(P0, 5, 5)), in_hand(7)
-    shares.held[P0].cursor.position = 9
-    commit = shares.named({P0: 20}, handed, "")
-    assert shares.passed(handed).values() == {key(P0): OffsetValue(Offset(8))}, "a commit that failed skips nothing"
+    assigned, handed = held(part(P0, 5, 5)), in_hand(7)
+    assigned.held[P0].cursor.position = 9
+    commit = assigned.named({P0: 20}, handed, "")
+    assert assigned.passed(handed).values() == {key(P0): OffsetValue(Offset(8))}, "a commit that failed skips nothing"
     commit.written()
-    assert shares.passed(handed).offsets == ()
+    assert assigned.passed(handed).offsets == ()
 
 
 @pytest.mark.parametrize("is_asked", [False, True])
 def test_should_commit_where_its_user_went_back_to_while_a_commit_was_under_way(is_asked: bool) -> None:
-    shares, handed = held(share(P0, 5, 5)), in_hand(7)
-    cursor = shares.held[P0].cursor
+    assigned, handed = held(part(P0, 5, 5)), in_hand(7)
+    cursor = assigned.held[P0].cursor
     cursor.position = 9
-    commit = shares.handed_out(handed, "") if is_asked else shares.passed(handed)
+    commit = assigned.handed_out(handed, "") if is_asked else assigned.passed(handed)
     handed.last = None
     cursor.move(2)
     cursor.passed = 2  # As seek does.
     commit.written()
-    assert shares.passed(handed).values() == {key(P0): OffsetValue(Offset(2))}
+    assert assigned.passed(handed).values() == {key(P0): OffsetValue(Offset(2))}
 
 
 def test_should_commit_nothing_of_a_partition_that_came_back() -> None:
-    shares = held(share(P0, 5, 5))
-    old = shares.named({P0: 6}, Handed(), "")
-    shares.check(old)
-    shares.drop([P0])
+    assigned = held(part(P0, 5, 5))
+    old = assigned.named({P0: 6}, Handed(), "")
+    assigned.check(old)
+    assigned.drop([P0])
     with pytest.raises(FencedMemberError, match=r"of flights/0 are not committed: .* does not have it any more"):
-        shares.check(old)
-    shares.take_up([share(P0, 5, 5)])
+        assigned.check(old)
+    assigned.take_up([part(P0, 5, 5)])
     with pytest.raises(FencedMemberError):
-        shares.check(old)
+        assigned.check(old)
 
 
 def test_should_send_no_more_offsets_at_once_than_are_taken() -> None:
     places = [TopicPartition("flights", number) for number in range(OFFSETS_PER_COMMIT_MAX + 1)]
-    commit = held(*(share(place, 1, None) for place in places)).passed(Handed())
+    commit = held(*(part(place, 1, None) for place in places)).passed(Handed())
     assert [len(part.offsets) for part in commit.parts()] == [OFFSETS_PER_COMMIT_MAX, 1]
 
 
@@ -132,7 +132,7 @@ def test_should_say_what_cannot_be_committed(
     offsets: Any, metadata: Any, error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence):
-        held(share(P0, 5, 5)).named(offsets, Handed(), metadata)
+        held(part(P0, 5, 5)).named(offsets, Handed(), metadata)
 
 
 F0, F1, T0 = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("trains", 0)
@@ -150,17 +150,17 @@ def test_should_begin_behind_what_is_committed_else_at_the_start() -> None:
     assert flights.not_committed(offsets) == [F1]
     assert trains.not_committed(offsets) == [T0], "that was another topic of the name"
     plan = FetchPlan(RetryPolicy(1_000), {}, is_shared=True)
-    shares = begin(plan, flights.beginnings(offsets, {F1: 7}, {F0: 10, F1: 11}))
-    assert [(share.partition, share.cursor.position, share.committed) for share in shares] == [
+    assigned = begin(plan, flights.beginnings(offsets, {F1: 7}, {F0: 10, F1: 11}))
+    assert [(part.partition, part.cursor.position, part.committed) for part in assigned] == [
         (F0, 5, 5),
         (F1, 7, None),
     ]
     assert [cursor.end for cursor in plan.cursors.values()] == [10, 11]
-    (share,) = begin(plan, trains.beginnings({}, {T0: 0}, {}))
-    turn = share.cursor.turn
-    assert share.cursor.end is None
+    (part,) = begin(plan, trains.beginnings({}, {T0: 0}, {}))
+    turn = part.cursor.turn
+    assert part.cursor.end is None
     (again,) = begin(plan, trains.beginnings({}, {T0: 5}, {}))
-    assert (again.cursor.position, share.cursor.turn) == (5, turn + 1), "whatever is left of an earlier time"
+    assert (again.cursor.position, part.cursor.turn) == (5, turn + 1), "whatever is left of an earlier time"
 
 
 def test_should_begin_where_it_can_and_say_why_not_elsewhere() -> None:
@@ -173,7 +173,7 @@ def test_should_begin_where_it_can_and_say_why_not_elsewhere() -> None:
     assert flights.beginnings({}, {F0: 1, F1: 7}, {F0: far, F1: 9})[key(F0)] is far
 
 
-def begin(plan: FetchPlan, found: Mapping[PartitionKey, Beginning | HeadraceError]) -> list[Share]:
+def begin(plan: FetchPlan, found: Mapping[PartitionKey, Beginning | HeadraceError]) -> list[MemberPartition]:
     return assigned_partitions.begin(plan, [each for each in found.values() if isinstance(each, Beginning)])
 
 

@@ -36,12 +36,12 @@ class Shell:
         self.told: TOLD = {"assigned": [], "revoked": [], "lost": []}
         heard = {f"on_{name}": told.append for name, told in self.told.items()}
         self.reader = Reader(self.town, **{**heard, **self.options})
-        self.seat = self.reader.seat
+        self.member = self.reader.member
         directory = Directory(Servers(("http://a:1",)))
         self.reading = ReadAhead(directory, {}, Trouble(), growing=None, timeout_ms=1_000, prefetch_bytes=1 << 20)
         self.reading.handed = self.reader.handed
         self.reading.handed.is_waited_for = True
-        self.plan = Plan(self.seat, self.reading, directory, self.start, lambda: self.town.now_ms)
+        self.plan = Plan(self.member, self.reading, directory, self.start, lambda: self.town.now_ms)
 
     @property
     def cursors(self) -> dict[TopicPartition, Cursor]:
@@ -80,7 +80,7 @@ class Shell:
         return PartitionOfflineError("nobody leads it") if place in self.offline else 7
 
     def find(self) -> None:
-        given = self.seat.to_find(self.town.now_ms)
+        given = self.member.to_find(self.town.now_ms)
         assert given is not None
         self.carry_out(self.plan.find(given))
 
@@ -112,7 +112,7 @@ def asked_to_give_up(**options: Any) -> Shell:
     made = reads_both(**options)
     Reader(made.town)
     made.town.pass_time(1_000)
-    assert made.seat.revoked() is not None
+    assert made.member.revoked() is not None
     return made
 
 
@@ -195,7 +195,7 @@ def test_should_read_the_others_while_one_cannot_be_read() -> None:
     made.follow()
     assert sorted(made.cursors) == [P0]
     assert not made.plan.is_due()
-    assert made.seat.lacks()
+    assert made.member.lacks()
     made.offline.clear()
     made.town.pass_time(1_000)
     made.find()
@@ -227,7 +227,7 @@ def test_should_tell_at_once_what_is_final_and_leave_what_is_gone_to_its_group(
     made.before[AskOffsets] = partial(throw, error)
     made.find()
     assert made.plan.is_due() is is_told
-    assert made.seat.lacks() is is_told
+    assert made.member.lacks() is is_told
 
 
 def test_should_take_up_nothing_that_was_taken_away_while_it_was_looked_up() -> None:
@@ -244,7 +244,7 @@ def test_should_wait_for_the_ends_where_reading_has_ends() -> None:
     made.reading.plan.end_at({})
     made.follow()
     assert made.cursors == {}
-    assert made.seat.lacks(), "it was looked up without"
+    assert made.member.lacks(), "it was looked up without"
     made.find()
     made.follow()
     assert [cursor.end for cursor in made.cursors.values()] == [7, 7]
@@ -278,9 +278,9 @@ def test_should_do_nothing_more_once_it_has_left() -> None:
     made = asked_to_give_up()
     made.carry_out(made.plan.hand_back(made.town.now_ms + 1_000))
     assert [sorted(each) for each in made.told["revoked"]] == [[P0, P1]]
-    made.seat.leave(made.town.now_ms)
+    made.member.leave(made.town.now_ms)
     assert not made.plan.is_due(), "a loop over it would never end"
-    assert made.seat.shares.held == {}
+    assert made.member.assigned.held == {}
     made.carry_out(made.plan.hand_back(made.town.now_ms + 1_000))
     assert len(made.told["revoked"]) == 1
 

@@ -1,4 +1,4 @@
-"""Elections and shrinking, one partition at a time; `test_control_model` tries them together with all the rest.
+"""Elections and shrinking, one partition at a time; `test_plan_state_machine` tries them together with all the rest.
 
 Whom a Topic's annotation wants to lead: what can be done is done, what cannot is told with the remedy.
 """

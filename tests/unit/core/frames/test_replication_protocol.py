@@ -47,7 +47,7 @@ def test_should_name_every_type() -> None:
     assert {name: int(number, 16) for number, name in said} == {kind.name: kind.value for kind in ReplicationKind}
 
 
-def test_should_name_the_media_type_and_the_lanes() -> None:
+def test_should_name_the_media_type_and_the_roles() -> None:
     assert f"`Content-Type: {REPLICATION_MEDIA_TYPE}`" in SECTION
     assert " or ".join(f"`{lane}`" for lane in StreamRole) in SECTION
 

@@ -19,7 +19,7 @@ from headrace.core.replication.draining import (
 )
 from headrace.core.resources.kubernetes_objects import BrokerSet
 from headrace.core.resources.partition_set import PartitionState
-from headrace.core.types import BrokerId, Seat, TopicUid
+from headrace.core.types import BrokerId, Seat
 from tests.support.control import topic
 from tests.support.partition_sets import partition_set, partition_state, seat
 
@@ -43,7 +43,6 @@ def test_should_not_wait_for_leaders_whom_nobody_will_elect() -> None:
     assert to_hand_over([Placed(SHARED, is_tended=False)], ME, {ME, OTHER}) == 0
 
 
-UID = TopicUid("uid-flights")
 FLIGHTS = topic(minInsyncReplicas=1)
 
 

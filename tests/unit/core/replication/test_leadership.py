@@ -36,7 +36,6 @@ from tests.support.partition_sets import partition_state, seat
 
 ME = seat(0, 2)
 LED = partition_state(leader=ME)
-RULES = InSyncRules(Durability.FSYNC)
 
 
 def leader(durability: Durability = Durability.FSYNC) -> Leadership:

@@ -267,13 +267,13 @@ async def test_should_look_at_topics_only_when_one_of_them_changed(
     """PartitionSets change all the time, in a cluster of ten thousand topics."""
     await active(coordinators)
     looks: list[int] = []
-    look = coordinators._sight.look
+    look = coordinators._visible.look
 
     def looking(topics: list[Topic]) -> list[TopicsListed | TopicDeleted]:
         looks.append(len(topics))
         return look(topics)
 
-    monkeypatch.setattr(coordinators._sight, "look", looking)
+    monkeypatch.setattr(coordinators._visible, "look", looking)
     view.list_sets([partition_set(partition_state(0, leader=ME), topic=OFFSETS_TOPIC, uid=KEY.uid)])
     coordinators.local.look()
     assert looks == []

@@ -36,8 +36,9 @@ class Partitions(PartitionAccess):
     """Values, as they were appended."""
     acknowledged: int = 0
     troubles: list[HeadraceError] = field(default_factory=list)
-    """Raised by the next writes, after what `written_first` says."""
+    """Raised by the next writes."""
     lost_answers: bool = False
+    """Whether those writes are done before they raise."""
     unreadable: HeadraceError | None = None
     _producers: Producers = field(default_factory=Producers)
 

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.client.clock import now_ms
 from headrace.client.consumer.cursor import Handed
-from headrace.client.consumer.options import Attending, group_options
+from headrace.client.consumer.options import GroupArguments, group_options
 from headrace.client.groups.async_member import AsyncMember
 from headrace.client.groups.blocking_member import BlockingMember
 from headrace.client.groups.member import GroupMember, Sending
@@ -25,7 +25,7 @@ from tests.support.patience import patient
 from tests.support.waiting import eventually, wait_for
 
 
-def attendance(answer: HeadraceError | None) -> BlockingMember:
+def blocking_member(answer: HeadraceError | None) -> BlockingMember:
     """Of a member in a stable group that shares out nothing; brokers answer so when they are asked for its topic."""
 
     def layout_once(topic: str) -> Errand[None]:
@@ -37,7 +37,7 @@ def attendance(answer: HeadraceError | None) -> BlockingMember:
         yield from ()
 
     parts: dict[str, Any] = {
-        "seat": SimpleNamespace(missing=lambda _: ["flights"], silent=lambda *_: (False, [])),
+        "group_member": SimpleNamespace(missing=lambda _: ["flights"], silent=lambda *_: (False, [])),
         "_changed": nullcontext(),
         "_brokers": SimpleNamespace(layout_once=layout_once),
         "_coordinator": SimpleNamespace(description=description),
@@ -59,13 +59,13 @@ def attendance(answer: HeadraceError | None) -> BlockingMember:
 def test_should_be_settled_without_a_topic_only_where_brokers_say_that_it_is_not_there(
     answer: HeadraceError | None, settled: bool
 ) -> None:
-    assert attendance(answer).is_settled() is settled
+    assert blocking_member(answer).is_settled() is settled
 
 
-OPTIONS: Any = group_options(["flights"], "billing", Attending())
+OPTIONS: Any = group_options(["flights"], "billing", GroupArguments())
 
 
-class LeavingSeat(GroupMember):
+class LeavingMember(GroupMember):
     """Tells when its member begins to leave."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
@@ -106,7 +106,7 @@ def test_should_leave_after_its_join_is_answered_when_it_is_closed_meanwhile() -
 
     brokers: Any = Brokers("http://127.0.0.1:1", None, timeout_ms=1_000, request_timeout_ms=1_000)
     member = BlockingMember(brokers, FETCHES, OPTIONS, "earliest", 60_000)
-    member.seat = member._plan._seat = LeavingSeat(may_answer.set)
+    member.group_member = member._plan._member = LeavingMember(may_answer.set)
     member._coordinator = SimpleNamespace(said_once=join, leave=leave)  # type: ignore[assignment]
     member.run(member.resume())
     wait_for(lambda: heard == ["join"], "it asks to join")
@@ -132,7 +132,7 @@ async def test_should_leave_after_its_join_is_answered_when_an_async_one_is_clos
 
     brokers: Any = AsyncBrokers("http://127.0.0.1:1", None, timeout_ms=1_000, request_timeout_ms=1_000)
     member = AsyncMember(brokers, FETCHES, OPTIONS, "earliest", 60_000)
-    member.seat = member._plan._seat = LeavingSeat(may_answer.set)
+    member.group_member = member._plan._member = LeavingMember(may_answer.set)
     member._coordinator = SimpleNamespace(said_once=join, leave=leave)  # type: ignore[assignment]
     await brokers.run(member.resume())
     await eventually(lambda: heard == ["join"], "it asks to join")
