@@ -1,14 +1,15 @@
-"""The load that a broker accepts at one time, so that none ever makes it run out of memory: requests, and their bytes.
+"""The load that a broker takes on at once, requests and their bytes, bounded so that it never runs out of memory.
 
 Everything that is held for clients is counted as it comes, and given back when it is gone: bodies on their way in by
 the bytes that have arrived, never by an announced length, and records on their way out until the client's connection
-has taken them. A request that does not fit is refused (429, Retry-After), which costs next to nothing. No client holds
-more of anything than is left for all others (`core.holders`). Answers under pressure become smaller before any is
+has taken them. A request that does not fit is refused (429, Retry-After), which costs next to nothing. One client may
+hold at most as much of anything as is still free (`core.holders`). Answers under pressure become smaller before any is
 refused: half of what is left is granted at most, so that a few large ones never shut out the small. JSON takes several
 times its bytes while it is made or read: it waits for its turn.
 
-One `Admission` per process, for its lifetime; used on the event loop only. Invariant: `left_bytes` of a budget and all
-shares of it sum up to its limit. A share may be larger than what was granted, by the one batch that every fetch gets.
+One `Admission` per process, for its lifetime; used on the event loop only. Invariant: `left_bytes` of a budget, all
+shares of it and what `wait_for` has taken sum up to its limit. A fetch always gets one batch, so its share may exceed
+its grant.
 
 `memory_limit_bytes` reads once, at the start, how much memory this process may use before the kernel ends it: a
 container's limit, or all memory of the machine. A limit that cannot be read is none.
@@ -39,7 +40,7 @@ ANSWER_BYTES_IN_FLIGHT_MAX = 512 << 20
 ANSWER_BYTES_MIN = 64 << 10
 """The size below which an answer is not made smaller to fit; where there is no room for it the request is refused."""
 MEMORY_SHARE_OF_BUDGET = 0.2
-"""The share of the rest for each of three: bodies of requests, answers, JSON that is made or read."""
+"""The part of the memory left beside the process that each of these gets: bodies, answers, JSON under way."""
 JSON_BYTES_IN_FLIGHT_MAX = 512 << 20
 """The memory that JSON may take while it is made or read; above it the next one waits for its turn."""
 JSON_BATCH_BYTES_MIN = 16 << 20
@@ -49,11 +50,11 @@ REQUESTS_IN_FLIGHT_MAX = 8192
 CONTROL_REQUESTS_IN_FLIGHT_MAX = 16
 """The same for requests of operators and `headrace cluster recover`: no load of clients keeps them waiting."""
 CONTROL_BYTES_IN_FLIGHT_MAX = 16 << 20
-"""The bytes of the bodies of those."""
+"""The bytes of the bodies of control requests."""
 HEARTBEATS_IN_FLIGHT_MAX = 1 << 14
 """Heartbeats that wait at one broker: they hold next to nothing, and do not count among its other requests."""
 WATERMARKS_REQUESTS_IN_FLIGHT_MAX = 64
-"""The number at one broker, besides the requests of electors: other brokers ask every few seconds."""
+"""Requests for high watermarks under way at one broker: other brokers ask every few seconds."""
 
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -238,7 +239,7 @@ class Admission:
     clients: Requests = field(default_factory=lambda: Requests(REQUESTS_IN_FLIGHT_MAX))
     """Requests of clients, long polls and watches included."""
     control: Requests = field(default_factory=lambda: Requests(CONTROL_REQUESTS_IN_FLIGHT_MAX))
-    """Requests of electors: nothing has a leader while they wait."""
+    """Requests of the operator: partitions may be without a leader until these are answered."""
     watermarks: Requests = field(default_factory=lambda: Requests(WATERMARKS_REQUESTS_IN_FLIGHT_MAX))
     """Requests of coordinators, for the lag of groups."""
     heartbeats: Requests = field(default_factory=lambda: Requests(HEARTBEATS_IN_FLIGHT_MAX))
@@ -296,7 +297,7 @@ class Admission:
         """Wait for room and hold it while records of so many bytes are turned into JSON or back, for as long as both
         are there.
 
-        One after the other costs no time: all of them share one processor.
+        To do them in turn is no slower: all of them share one processor.
         """
         taken = min(size * JSON_MEMORY_FACTOR, self.conversions.limit_bytes)
         await self.conversions.wait_for(taken)

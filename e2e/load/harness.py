@@ -18,7 +18,7 @@ _CHECKOUT = Path(__file__).parents[2]
 _MODULES = (
     "e2e/load/verdict.py",
     *(f"tests/faults/{name}.py" for name in ("clients", "figures", "history", "journal", "judge")),
-    *(f"tests/support/{name}.py" for name in ("hardy_clients", "history")),
+    *(f"tests/support/{name}.py" for name in ("hardy_clients", "history", "world")),
 )
 _END_S = 400
 

@@ -180,7 +180,7 @@ CLIENT_STALL_CHECK_MS = 1_000
 LEADER_SEARCH_MS = 250
 """The shortest interval at which a client asks for the leader instead of a silent leader."""
 FETCH_LONG_POLL_MS = 2_000
-"""The time that a consumer's fetch waits at the broker for new records, and a paused or moved partition at most."""
+"""The time that a fetch of a consumer waits for new records, and a paused or moved partition at most."""
 
 # headrace dev
 DEV_BROKERS_MAX = 16

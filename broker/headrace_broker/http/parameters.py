@@ -48,6 +48,7 @@ from headrace_broker.partition.queries import (
 )
 
 FETCH_WAIT_MS_MAX = 60_000
+"""The longest time that a fetch may ask to wait for new records (`maxWaitMs`)."""
 
 _MEMBER_ID = re.compile(f"[A-Za-z0-9][-._A-Za-z0-9]{{0,{MEMBER_ID_LENGTH_MAX - 1}}}")
 _EDGES = tuple(Edge)

@@ -6,8 +6,9 @@
                 │                            └──> else, it may be written: given up
                 └──> given up ──> remembered until `overlooked` tells of it
 
-A channel (`produce_session`) has any number of batches in flight: `Arrived` for each in order, or `Refused` for all
-from the first that is not done. So a run that is sent again in that order overtakes nothing. To send a batch under
+A channel (`produce_session`) may have several batches in flight, as many as `pipeline` allows: `Arrived` for each in
+order, or `Refused` for all from the first that is not done. Batches that are sent again in this order never pass one
+another. To send a batch under
 other numbers is safe only where no attempt with the old ones can still be on its way. Senders ask `InFlight.judge`
 about an outcome and carry the verdict out, under the producer's lock or on its loop. Invariant: `stalled` gives an
 error only when nothing has moved for longer than all time limits together. `TimeWarnings` logs (`headrace.client`)
@@ -103,7 +104,7 @@ class Arrived(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The end of a channel, or a failed request. The error is that of the first batch; the others go after it."""
+    """The end of a channel, or a failed request, with the error of the first batch; the others are sent again."""
 
     partition: TopicPartition
     error: HeadraceError
@@ -127,7 +128,7 @@ def leaves_open(error: HeadraceError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Batches to put back: the first of them has failed by `error`; without one, it was only late."""
+    """Batches to put back: the first has failed by `error`; without one, they were behind a batch that was given up."""
 
     batches: Sequence[Batch]
     error: HeadraceError | None = None
@@ -176,7 +177,7 @@ class InFlight(Generic[Rows]):
         self._looked_ms = 0
 
     def has_room(self, size_bytes: int) -> bool:
-        """Return whether a record fits into the buffer; one larger than the buffer waits for all others."""
+        """Return whether a record fits into the buffer; one that is larger than it fits when the buffer is empty."""
         buffered = self.accumulator.buffered_bytes
         return not buffered or buffered + size_bytes <= self._options.buffer_bytes
 
@@ -234,7 +235,7 @@ class InFlight(Generic[Rows]):
             self.accumulator.renumber(again.batches[0])
 
     def pipeline(self, partition: TopicPartition) -> None:
-        """Allow more batches in flight, as a channel is open; an idempotent producer's are as many as brokers know."""
+        """Allow more batches in flight while a channel is open; with idempotence as many as brokers remember."""
         is_idempotent = self._options.is_idempotent
         depth = PRODUCER_BATCHES_REMEMBERED if is_idempotent else PRODUCER_PIPELINE_BATCHES_MAX
         self.accumulator.pipeline(partition, depth)

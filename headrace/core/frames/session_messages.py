@@ -1,7 +1,7 @@
 """The messages of a session, as values and as the bytes of their frames, and the ledger of a produce channel.
 
-    client: OpenProduce, Produce, OpenFetch, Credit, Close
-    broker: Opened, Produced, Batches, Failed, Closed, Heartbeat
+    client: OpenProduce, Produce, OpenFetch, Credit, CloseChannel
+    broker: ChannelOpened, Produced, Batches, Failed, ChannelClosed, Heartbeat
 
 `FROM_CLIENTS` and `FROM_BROKERS` are the tables of both directions: they make readers, and messages of frames. Messages
 with batches give `buffers`, whose bodies are never joined; all others `pack` into one piece. Named tuples instead of

@@ -3,15 +3,16 @@
 A log is trusted below its recovery point and scanned above it, batch by batch, to the first one that was not written
 whole or does not follow from the one before:
 
-    wanted ──(more bytes)──> kept ──> kept ──> ... ──> cut | end of the last segment
+    wanted ──(more bytes)──> kept ──> kept ──> ... ──> cut, or the end of the last segment
+       └──> cut
 
 Invariants: offsets of kept batches have no gap, epochs never fall, every kept batch above the recovery point has its
 CRC checked. A cut is final: everything after it goes, later segments included.
 
 A log is intact if it still has everything that its broker voted for. Only then the replica renews its seat in the ISR
-after a restart: one that votes with less can lose acknowledged records, so an unknown fact counts as
-lost. Earlier starts record what they found in `void-before` (`replication.seats`). `headrace_broker.storage`, which
-reads, truncates and syncs, calls it, and the broker's opening of a partition.
+after a restart: a replica that votes with less than it had can lose acknowledged records; so what is not known counts
+as lost. Earlier starts record what they found in `void-before` (`replication.seats`). Called by
+`headrace_broker.storage`, which reads, truncates and syncs, and by the broker when it opens a partition.
 """
 
 from collections.abc import Sequence
@@ -36,8 +37,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class ScanStart:
-    """The start of a scan: `position` of the segment with index `segment`, where a batch with base offset `offset` must
-    be."""
+    """The start of a scan: byte `position` of segment number `segment`, where the batch of `offset` begins."""
 
     segment: int
     position: int
@@ -47,8 +47,8 @@ class ScanStart:
 def scan_start(segments: Sequence[SegmentFacts], point: LogPoint | None) -> ScanStart:
     """Return where to scan from. `segments` is in order and not empty; `point` is None where it is not known.
 
-    Where the segment of the recovery point is gone or too short, the one that should hold it is scanned from its start:
-    all before it was closed, synced and below the recovery point.
+    Where the segment of the recovery point is gone or too short, the last segment that begins at or below that point is
+    scanned from its start: all earlier segments are closed and synced.
     """
     if point is None:
         return ScanStart(0, 0, segments[0].base_offset)
@@ -163,7 +163,7 @@ class RecoveryReport:
     damaged_files: tuple[str, ...]
     """The checkpoints that were missing or damaged, and indexes that had to be rebuilt, as `name: reason`."""
     checkpoints_whole: bool
-    """True where recovery point and high-watermark checkpoint could be read, so that the two answers above are sure."""
+    """True where recovery point and high-watermark checkpoint could be read: then both `cut_below_...` are sure."""
 
 
 @dataclass(frozen=True, slots=True)

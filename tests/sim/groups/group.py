@@ -263,5 +263,5 @@ def _is_balanced(image: Image) -> bool:
 
 
 def _instance(number: int) -> str:
-    """Return the instance id: of five processes two have the same, so one of them is one too many."""
-    return ("", "billing-0", "", "billing-0", "billing-1")[number % 5]
+    """Return the instance id: of five processes two pairs have the same, so one of each pair is one too many."""
+    return ("", "billing-0", "billing-1", "billing-0", "billing-1")[number % 5]
