@@ -22,6 +22,9 @@ from e2e.lab.processes import daemon
 from e2e.lab.start import STARTED, Starting
 from e2e.lab.teardown import take_down
 
+_SHOWN_CHARACTERS = 4_000
+"""The end of what a failed program printed, as an error shows it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -166,5 +169,6 @@ def _output(command: list[str | Path] | list[str], stdin: str = "") -> str:
     result = subprocess.run([str(part) for part in command], input=stdin, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         words = " ".join(str(part) for part in command[:6])
-        raise LabError(f"{words} failed: {result.stderr.strip() or result.stdout.strip()}")
+        said = f"{result.stderr.strip()}\n{result.stdout.strip()[-_SHOWN_CHARACTERS:]}".strip()
+        raise LabError(f"{words} failed: {said}")
     return result.stdout
