@@ -53,12 +53,11 @@ class Fields:
         return value
 
     def whole(self, name: str, default: int | None = None, *, least: int = 0, most: int = INT64_MAX) -> int:
-        """Return a whole number; the default may lie outside the bounds."""
+        """Return a whole number; the default may lie outside the bounds, in which a value that is given must lie."""
         self._known.append(name)  # Not by a call of `_take`, here and below: each costs a query.
-        value = self._said.get(name, default)
-        if default is not None and value is default:
+        if default is not None and name not in self._said:
             return default
-        return self._within(name, value, least, most)
+        return self._within(name, self._said.get(name), least, most)
 
     def optional_whole(self, name: str, *, most: int = INT64_MAX) -> int | None:
         self._known.append(name)

@@ -179,10 +179,11 @@ def test_should_describe_the_cluster_and_its_topics(shared: Cluster, topic: str)
     uid = shared.create_topic(topic, partitions=2)
     brokers = http("GET", f"{shared.url()}/v1/cluster").json
     assert brokers["cluster"] == "headrace"
-    assert [(each["id"], each["url"], each["state"], each["incarnation"]) for each in brokers["brokers"]] == [
-        (0, shared.url(0), "Ready", 1),
-        (1, shared.url(1), "Ready", 1),
+    assert [(each["id"], each["url"], each["state"]) for each in brokers["brokers"]] == [
+        (0, shared.url(0), "Ready"),
+        (1, shared.url(1), "Ready"),
     ]
+    assert all(each["incarnation"] >= 1 for each in brokers["brokers"]), "others may have restarted them"
     led = sum(each["leaders"] for each in brokers["brokers"])
     assert led == sum(each["replicas"] for each in brokers["brokers"]) == brokers["partitions"]["total"] >= 2
     assert brokers["partitions"]["offline"] == brokers["partitions"]["underReplicated"] == 0

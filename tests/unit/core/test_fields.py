@@ -34,6 +34,12 @@ def test_should_return_defaults_for_what_is_not_said() -> None:
     assert (read.optional_text("uid"), read.optional_whole("epoch"), "uid" in read) == (None, None, False)
 
 
+def test_should_refuse_a_number_out_of_bounds_that_is_the_default() -> None:
+    assert Fields({}).whole("epoch", -1) == -1
+    with pytest.raises(InvalidRequestError, match="epoch -1: must be a whole number from 0"):
+        Fields({"epoch": -1}).whole("epoch", -1)
+
+
 @pytest.mark.parametrize(
     ("value", "take", "words"),
     [
