@@ -72,12 +72,17 @@ class Source(NamedTuple):
 
     @property
     def bare_docstrings(self) -> list[str]:
-        """Return "file:line: first words" for each docstring that begins with a bare word."""
+        """Return "file:line: first words" for each docstring, of an attribute too, that begins with a bare word."""
         found = []
-        for node in self._documented():
-            words = (ast.get_docstring(node) or "").split()
-            if words and words[0].rstrip(",.;:") in BARE_WORDS:
-                found.append(f"{self.path}:{node.body[0].lineno}: {' '.join(words[:6])}")
+        for node in ast.walk(self.tree):
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
+                words = node.value.value.split()
+                if words and words[0].rstrip(",.;:") in BARE_WORDS:
+                    found.append(f"{self.path}:{node.lineno}: {' '.join(words[:6])}")
         return found
 
     @property

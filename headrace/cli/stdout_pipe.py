@@ -45,7 +45,7 @@ class _Printed:
     place: TopicPartition
     offsets: Sequence[int]
     ends: Sequence[int]
-    """Where each row ends, in bytes since the beginning of the output."""
+    """The end of each row, in bytes since the beginning of the output."""
 
 
 class Pipe:

@@ -56,7 +56,7 @@ class Response:
 
     status: int
     headers: Mapping[str, str]
-    """By lower-case name."""
+    """The header fields by lower-case name."""
     body: bytes
 
 

@@ -18,7 +18,7 @@ from headrace.http2.header_fields import request_fields
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SAFE_IN_TARGET = "/%?&=:@!$'()*+,;~[]"
-"""What a path and query may hold as they are; all else is percent-encoded, an existing escape is kept."""
+"""The characters that stay as they are in a path and query; others are percent-encoded, an existing escape is kept."""
 _REMEDY = "give the PEM file of the authority that signed the brokers' certificates"
 _UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
 _OTHER_NAME = frozenset({62, 63, 64})

@@ -42,7 +42,7 @@ class Cleaner:
     ) -> None:
         """`moved` is called when the log begins elsewhere: its followers are to follow."""
         self._retention = _FOR_EVER
-        """As the topic says."""
+        """The rules of retention of the topic."""
         self._place = place
         self._log = log
         self._replica = replica
@@ -50,10 +50,10 @@ class Cleaner:
         self._moved = moved
         self._deleted_segments, self._deleted_bytes = metrics.deleted_segments, metrics.deleted_bytes
         self._seen_retention, self._seen_segment = self._retention, log.active_segment
-        """As the last `expire` found them; as they were at first."""
+        """The rules that the last `expire` used; the first ones before that."""
         self._changes: set[asyncio.Task[Any]] = set()
         self._alone = asyncio.Lock()
-        """Those that wait for the log must not hold the threads that other partitions sync in."""
+        """Cleanings that wait for the log must not hold the threads that other partitions sync in."""
 
     @property
     def wants_cleaning(self) -> bool:

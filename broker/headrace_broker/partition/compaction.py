@@ -193,7 +193,7 @@ class Held(Protocol):
 
 
 class Passes(Protocol):
-    """Who carries out a pass: `CompactionProcess`."""
+    """The side that carries out a pass: `CompactionProcess`."""
 
     def run(self, job: Job) -> AsyncGenerator[CompactorMessage, None]: ...
 
@@ -225,7 +225,7 @@ class _Failures(NamedTuple):
 
     in_a_row: int
     until_ms: int
-    """By the monotonic clock: it is left alone before."""
+    """The time, by the monotonic clock, until which the log is left alone."""
 
 
 class Compaction:
@@ -245,7 +245,7 @@ class Compaction:
         self._failures: WeakKeyDictionary[Partition, _Failures] = WeakKeyDictionary()
         self._damaged: WeakSet[Partition] = WeakSet()
         self._unreadable: WeakKeyDictionary[Partition, UnreadableBatches] = WeakKeyDictionary()
-        """As the last passes have found them."""
+        """The batches that cannot be read, as the last passes have found them."""
         self._metrics.damaged.set_function(lambda: self._count(self._damaged))
         self._metrics.failing.set_function(lambda: self._count(self._failures))
         self._metrics.unreadable.set_function(self._count_unreadable)

@@ -53,16 +53,16 @@ class FetchedBatches:
 
     buffers: Sequence[Buffer]
     offset: Offset
-    """Where the fetch started."""
+    """The offset at which the fetch started."""
     next_offset: Offset
-    """Where the next one goes on."""
+    """The offset at which the next fetch goes on."""
     high_watermark: Offset | None
-    """As `known_end` says it."""
+    """The end of the log, as `known_end` gives it."""
     log_start_offset: Offset
     leader_epoch: LeaderEpoch
     topic_uid: TopicUid
     records: int
-    """In all of the batches."""
+    """The number in all of the batches."""
 
     def count_wanted(self) -> int:
         """Records from `offset` on. Looks into the first batch where compaction left gaps in it: CorruptBatchError."""
@@ -309,7 +309,7 @@ class OpenWatches:
 @dataclass(frozen=True, slots=True)
 class WatchedPiece:
     fetched: FetchedBatches
-    """Without batches where there was nothing to read for so long that a heartbeat is due."""
+    """A piece has no batches where there was nothing to read for so long that a heartbeat is due."""
     records_left: int | None
     """How many of its records the client still wants; None: all."""
 

@@ -44,12 +44,12 @@ from headrace_broker.storage.partition_store import PartitionStore
 
 VERIFY_BYTES_PER_S = 16 << 20
 VERIFY_DOUBTS_BYTES_PER_S = 256 << 20
-"""Of a log in which somebody has come upon damage."""
+"""The rate for a log in which damage was found."""
 VERIFY_INTERVAL_MS = 7 * 24 * 3_600_000
 """Each partition's closed segments are read through after each start, this often, and when somebody found damage."""
 VERIFY_TICK_MS = 2_000
 MENDING_INTERVAL_MS = 60_000
-"""Of the lives that one process ends because a log is damaged, each but the first lasts this long at least."""
+"""Each life but the first that one process ends because a log is damaged lasts this long at least."""
 HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = 5_000
 """How far the checkpoint on disk may be behind: recovery tells with it whether committed records are missing."""
 ORPHAN_PURGE_INTERVAL_MS = 3_600_000
@@ -71,7 +71,7 @@ class Housekeeping:
         self._disk = disk
         self._interval_ms = interval_ms
         self._cleaned_ms: dict[PartitionKey, int] = {}
-        """When each open partition was cleaned last."""
+        """The time at which each open partition was cleaned last."""
 
     async def checkpoint(self) -> None:
         """Write high watermarks to disk, and look at the orphans, for ever."""

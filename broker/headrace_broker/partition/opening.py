@@ -48,7 +48,7 @@ class Opener:
         self._me = me
         self._host = host
         self._opened: set[PartitionKey] = set()
-        """In this life: what is there of them is what it left."""
+        """The partitions that this life has opened: what is there of them is what it left."""
         self.warn: Warn = _log_loss
         """Tells the Topic's owner of a loss; whoever can do more than log sets it."""
 

@@ -76,7 +76,7 @@ class Partition:
         self.counters = host.metrics.counters(place.topic, place.partition)
         self._contact = host.contact
         self.recent = host.recent
-        """What was appended or read just now, for followers."""
+        """The batches that were appended or read just now, for followers."""
         self._takes_append_time = False
         self.times = TimeWatch(place, self.counters)
         self._waiters = Waiters()

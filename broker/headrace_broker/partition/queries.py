@@ -56,7 +56,7 @@ class FetchQuery:
 class WatchQuery:
     offset: Offset | Edge
     max_bytes: int
-    """Of batches read at a time."""
+    """The bytes of batches that are read at a time."""
     max_records: int | None
     """The stream ends after so many; None: never."""
     fence: Fence

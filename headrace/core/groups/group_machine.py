@@ -52,7 +52,7 @@ COORDINATOR_UNCOMMITTED_BYTES_MAX = 40 << 20
 COORDINATOR_UNCOMMITTED_OFFSETS_BYTES_MAX = 32 << 20
 """The same two bounds, of the records themselves: a follower that lags must not fill the leader's memory."""
 DELETED_TOPICS_REMEMBERED_MAX = 1024
-"""For coordinators that begin after the deletion: more are forgotten with the age of their offsets."""
+"""Kept for coordinators that begin after the deletion: more are forgotten with the age of their offsets."""
 GroupEffect: TypeAlias = MachineEffect[Entry, Reply, Notice]
 
 
@@ -85,13 +85,13 @@ GroupEvent: TypeAlias = ForGroup | GroupConfigured | TopicsListed | TopicDeleted
 class GroupMachine:
     def __init__(self) -> None:
         self.groups: dict[GroupName, Group] = {}
-        """Those that have a record in the log."""
+        """The groups that have a record in the log."""
         self._images: dict[GroupName, Image] = {}
         """While the log is read."""
         self._topics: dict[str, Mapping[str, TopicShape]] = {}
         self._settings: dict[GroupName, GroupSettings] = {}
         self._looks: dict[GroupName, int] = {}
-        """When groups are to be looked at: as `_agenda` has it, which has some that are over as well."""
+        """The times at which groups are to be looked at; `_agenda` has some that are over as well."""
         self._agenda: list[tuple[int, GroupName]] = []
         self._wall_ms = 0
         self._unsettled: Counter[GroupName] = Counter()
@@ -171,7 +171,7 @@ class GroupMachine:
         return self._noted(effects)
 
     def _look_at(self, group: Group) -> None:
-        """When it is due: a time before that is there already will do."""
+        """Note when it is due; an earlier time that is there already will do."""
         name = group.image.name
         if group.due_ms < self._looks.get(name, NEVER):
             self._looks[name] = group.due_ms
@@ -247,9 +247,9 @@ def _is_behind(event: Request | TargetOffered, backlog: Backlog) -> bool:
 class VisibleTopics:
     def __init__(self) -> None:
         self.topics: dict[str, Mapping[str, TopicShape]] = {}
-        """By namespace, as groups were told last."""
+        """The topics by namespace, as groups were told last."""
         self._going: set[TopicUid] = set()
-        """Those whose deletion has begun."""
+        """The topics whose deletion has begun."""
         self._deleted: dict[TopicUid, None] = {}
         """Oldest first."""
 
